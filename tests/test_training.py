@@ -16,7 +16,8 @@ from mvplda.decisions import OperatingPoint, point_for
 from mvplda.exceptions import LabelError
 from mvplda.model_files import load_model
 from mvplda.models import find_scorers
-from mvplda.training import COMMITTEE, FARS, HeldOutModels, deploy_on_speakers, train
+from mvplda.training import COMMITTEE, FARS, deploy_on_speakers, train
+from mvplda.training.held_out import HeldOutModels
 from mvplda.voice.default_model import DEFAULT_MODEL
 from mvplda.voice.setup import setup_vectors
 from mvplda.voice.setup_report import point_sentence

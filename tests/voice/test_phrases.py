@@ -13,7 +13,8 @@ from mvplda.calibration.hypotheses import NEAR_MATCH_EVIDENCE, HypothesisCalibra
 from mvplda.exceptions import DataError, NumericalError, ParameterError
 from mvplda.io.onnx import write_onnx
 from mvplda.scoring.question import NearMatches, Question, with_near_matches
-from mvplda.training import OUTLIER_PRIOR, HeldOutModels, _fold_model, train
+from mvplda.training import train
+from mvplda.training.held_out import OUTLIER_PRIOR, HeldOutModels, _fold_model
 from mvplda.voice.domain.estimator import DomainPLDA
 from mvplda.voice.phrases import MAX_PHRASE_LLR, NEAR_MATCH_PRIOR, ONE_WORD_S, WINDOW, PhraseMatcher
 

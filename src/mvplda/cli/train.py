@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--model",
-    help="Model to train: committee combines two models per extractor, weighted on held-out people; multiview is the "
-    "maximum-likelihood model of all views; plda is that of one view; cosine compares angles and needs no labels.  "
+    help="Model to train: committee combines two models per extractor and, if it has a lower loss on held-out people, "
+    "one whose interaction, noise and ranks are chosen on them; multiview is the maximum-likelihood model of all "
+    "views; plda is that of one view; cosine compares angles and needs no labels.  "
     "[default: committee; multiview for ranks or statistics]",
 )
 @click.option(
@@ -234,12 +235,15 @@ def refuse_unused(labels: Iterable[str], views: Sequence[str]) -> None:
 
 
 def summary(bundle: Bundle) -> list[str]:
-    """Return lines with the model, its classes and its error rates on held-out people."""
+    """Return lines with the model, its classes, what was chosen, and error rates on held-out people."""
+    from ..training import selection_lines
+
     card = bundle.card or {}
     lines = []
     if card:
         classes = ", ".join(f"{count} of {view}" for view, count in card["classes"].items())
         lines.append(f"{card['model']}: {card['vectors']} vectors; classes: {classes}")
+    lines += selection_lines(card)
     for key, result in card.get("held_out", {}).get("errors", {}).items():
         errors = ", ".join(f"{100 * eer:.2f} % {kind}" for kind, eer in result["eer"].items())
         lines.append(f"same {key.replace('+', ' and ')}? EER {errors}; Cllr {result['cllr']:.3f}")

@@ -7,16 +7,16 @@ The candidate with the lowest loss in the trials of all folds is chosen; an inte
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
-from sklearn.base import clone
+from sklearn.base import TransformerMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 
-from .._typing import Array, BoolArray, Columns, FloatArray, IntArray, Labels, Ranks, Setting
+from .._typing import Array, BoolArray, Columns, FloatArray, IntArray, Labels, Ranks
 from ..exceptions import DataError, MvpldaWarning, ParameterError
 from ..inference.design import largest_rank
 from ..labels import encode_labels
@@ -26,6 +26,12 @@ from .multiview import MultiviewPLDA
 
 STRUCTURES = ("combined", "views", "interaction")
 """Views of a model: the combined label alone; the views of the labels; these and their interaction."""
+
+TITLES = {
+    "combined": "combined label",
+    "views": "views without interaction",
+    "interaction": "views with interaction",
+}
 
 NOISES = ("full", "diagonal", "prior")
 """Noise covariances: full; diagonal; full with isotropic priors of all covariances, whose ranks are then full."""
@@ -76,9 +82,17 @@ class Candidate:
     standard_error: float
     influence: Array = field(repr=False, compare=False)
 
-    def make_model(self, **settings: Setting) -> MultiviewPLDA:
-        """Return an unfitted model; `settings` are further settings of `MultiviewPLDA`."""
-        return _make_model(self.noise, self.ranks, self.prior_strength, settings)
+    @property
+    def title(self) -> str:
+        """Setting in words, such as "views, full noise, ranks: speaker 20, phrase 10"."""
+        if self.prior_strength is not None:
+            return f"{TITLES[self.structure]}, prior {self.prior_strength:g}"
+        ranks = ", ".join(f"{view} {rank}" for view, rank in self.ranks.items())
+        return f"{TITLES[self.structure]}, {self.noise} noise, ranks: {ranks}"
+
+    def make_model(self, max_iter: int = 100, tol: float = 1e-3) -> MultiviewPLDA:
+        """Return an unfitted model."""
+        return _make_model(self.noise, self.ranks, self.prior_strength, max_iter, tol)
 
 
 @dataclass(frozen=True)
@@ -103,9 +117,10 @@ def select_model(
     structures: Sequence[str] | None = None,
     noises: Sequence[str] = NOISES,
     ranks: Sequence[int] | None = None,
+    strengths: Sequence[float] = STRENGTHS,
     enrolment: int = 1,
     folds: int = 4,
-    preprocessing: Setting = None,
+    preprocessing: TransformerMixin | None = None,
     progress: Callable[[Candidate], object] | None = None,
 ) -> Selection:
     """Choose the views, noise and ranks of a model by its loss in trials of held-out speakers.
@@ -121,6 +136,7 @@ def select_model(
     structures : among "combined", "views" and "interaction", see `Candidate`; None: all that the labels allow
     noises : among "full", "diagonal" and "prior"
     ranks : ranks to compare; None: from 5, each twice the one before
+    strengths : strengths of the prior to compare
     enrolment : vectors per profile in the held-out trials
     folds : largest number of folds of held-out speakers
     preprocessing : transformer that is fitted to the training vectors of each fold; None: vectors as they are
@@ -141,14 +157,14 @@ def select_model(
     for noise in _check_choice("noises", noises, NOISES):
         for structure in _check_choice("structures", structures, search.structures):
             if noise == "prior":
-                search.compare_strengths(structure)
+                search.compare_strengths(structure, strengths)
             else:
                 search.climb(structure, noise, ranks)
     table = sorted(search.candidates.values(), key=lambda candidate: candidate.loss)
-    return Selection(_best(table), tuple(table), search.n_speakers)
+    return Selection(best_candidate(table), tuple(table), search.n_speakers)
 
 
-def _best(table: Sequence[Candidate]) -> Candidate:
+def best_candidate(table: Sequence[Candidate]) -> Candidate:
     """Return the first candidate of a sorted table, unless its interaction gains no more than chance could."""
     best = table[0]
     simpler = [candidate for candidate in table if candidate.structure != "interaction"]
@@ -175,11 +191,13 @@ def are_crossed(labels: Labels, views: Sequence[str]) -> bool:
 
 
 def _make_model(
-    noise: str, ranks: Ranks, prior_strength: float | None, settings: Mapping[str, Setting]
+    noise: str, ranks: Ranks, prior_strength: float | None, max_iter: int, tol: float = 1e-3
 ) -> MultiviewPLDA:
     if prior_strength is None:
-        return MultiviewPLDA(ranks, noise=noise, **settings)
-    return MultiviewPLDA(ranks, prior="isotropic", prior_strength=prior_strength, **settings)
+        return MultiviewPLDA(ranks, noise=noise, max_iter=max_iter, tol=tol)
+    return MultiviewPLDA(
+        ranks, prior="isotropic", prior_strength=prior_strength, max_iter=max_iter, tol=tol
+    )
 
 
 class _Fold:
@@ -191,7 +209,7 @@ class _Fold:
         labels: Columns,
         views: Sequence[str],
         trials: HeldOutTrials,
-        preprocessing: Setting,
+        preprocessing: TransformerMixin | None,
     ) -> None:
         train = X[trials.train]
         self.enrol = X[trials.enrol]
@@ -227,7 +245,7 @@ class _Search:
         labels: Columns,
         enrolment: int,
         folds: int,
-        preprocessing: Setting,
+        preprocessing: TransformerMixin | None,
         progress: Callable[[Candidate], object] | None,
     ) -> None:
         base = list(labels)
@@ -262,9 +280,9 @@ class _Search:
         every_view = list(dict.fromkeys([*base, cell]))
         self.folds = [_Fold(X, labels, every_view, trials, preprocessing) for trials in fold_trials]
 
-    def compare_strengths(self, structure: str) -> None:
+    def compare_strengths(self, structure: str, strengths: Sequence[float]) -> None:
         """Assess priors of several strengths."""
-        for strength in STRENGTHS:
+        for strength in strengths:
             self.assess(structure, "prior", dict.fromkeys(self.views[structure]), strength)
 
     def climb(self, structure: str, noise: str, ranks: Sequence[int] | None) -> None:
@@ -318,13 +336,13 @@ class _Search:
         if key in self.candidates:
             return self.candidates[key]
         # moments suffice for a prior
-        settings = {"max_iter": ITERATIONS if strength is None else 0}
+        max_iter = ITERATIONS if strength is None else 0
         scores = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", MvpldaWarning)
             warnings.simplefilter("ignore", ConvergenceWarning)
             for fold in self.folds:
-                scores.append(fold.scores(_make_model(noise, ranks, strength, settings)))
+                scores.append(fold.scores(_make_model(noise, ranks, strength, max_iter)))
         loss, influence = held_out_loss(np.concatenate(scores), self.kinds, self.people)
         error = float(np.linalg.norm(influence))
         candidate = Candidate(structure, noise, dict(ranks), strength, loss, error, influence)

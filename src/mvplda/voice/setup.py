@@ -24,7 +24,6 @@ from ..io.tables import is_table
 from ..io.vectors import VectorSet
 from ..labels import as_array, is_missing
 from ..model_files import MODEL_FILE, REPORT_FILE, file_in_folder
-from ..scoring.question import Question
 from .audio.folders import (
     TABLE_SUFFIXES,
     Recordings,
@@ -349,15 +348,17 @@ def _choose_model(
 
     expert = None if shipped is None else shipped.scorer
     committee = train(vectors, columns, default=expert)
+    choice_lines = training.selection_lines(committee.card or {})
     if default is None:
-        return committee, []
+        return committee, choice_lines
     cosine = train(vectors, columns, model="cosine")
     candidates = {
         "the default model": default,
         "a committee trained on your people": committee,
         "cosine": cosine,
     }
-    return _best(candidates)
+    bundle, comparison_lines = _best(candidates)
+    return bundle, [*comparison_lines, *(choice_lines if bundle is committee else [])]
 
 
 def _best(candidates: Mapping[str, Bundle]) -> tuple[Bundle, list[str]]:

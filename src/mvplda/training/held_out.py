@@ -1,53 +1,41 @@
-"""From vectors and labels to a model file that is ready for use: fitted, calibrated by question, with thresholds.
-
-A committee by default: two models of all views for every extractor's block of columns, weighted by people who were
-held out. The same held-out people calibrate every question, and show the errors at each operating point.
-"""
+"""Calibration and thresholds of a model by people who are held out in turn."""
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from ._progress import Progress
-from ._typing import Array, BoolArray, Card, Columns, IntArray, Labels, Names, Ranks
-from .bundle import Bundle
-from .calibration import Calibrator, HypothesisCalibrator
-from .decisions import (
+from .._progress import Progress
+from .._typing import Array, BoolArray, Columns, IntArray, Names
+from ..bundle import Bundle
+from ..calibration import Calibrator, HypothesisCalibrator
+from ..decisions import (
     LOWEST_THRESHOLD,
     MeasuredRates,
     OperatingPoint,
     RateInterval,
     distinct_points,
 )
-from .exceptions import DataError, LabelError, MvpldaWarning, ParameterError
-from .kinds import TARGET, kinds_by_pattern
-from .labels import encode_labels
-from .metrics import cllr, eer, threshold_for
-from .metrics.curves import min_cllr
-from .models import Committee, MultiviewPLDA, find_scorers
-from .models.base import BaseScorer, release_caches
-from .models.checks import check_setting_names
-from .models.committee import scorer_of
-from .models.deployment import AdaptedExpert, domain_as_prior
-from .models.heldout import held_out_trials
-from .preprocessing import RectifiedRoot, standard_chain, unit_chain
-from .scoring.answer import question_key
-from .scoring.profiles import Profiles
-from .scoring.question import Hypothesis, LogLikelihoods, NearMatches, Question
+from ..exceptions import LabelError, MvpldaWarning
+from ..kinds import TARGET, kinds_by_pattern
+from ..metrics import cllr, eer, threshold_for
+from ..metrics.curves import min_cllr
+from ..models.base import release_caches
+from ..models.deployment import domain_as_prior
+from ..models.heldout import held_out_trials
+from ..scoring.answer import question_key
+from ..scoring.profiles import Profiles
+from ..scoring.question import Hypothesis, LogLikelihoods, NearMatches, Question
+from .data import count_named
 
 R = TypeVar("R")
-
-COMMITTEE = "committee"
 
 FOLDS = 4
 MIN_HELD_OUT_SPEAKERS = 8
@@ -68,217 +56,6 @@ FARS = (0.01, 0.05, 0.02, 0.005, 0.001)
 
 MAX_FOLD_TESTS, MAX_FOLD_TRIALS = 1000, 10_000
 """Largest numbers of tests per fold, and of trials per fold and kind."""
-
-MAX_UNREDUCED_WIDTH = 300
-"""Largest width of a block that is modelled without reduction: wider covariances take much time for little gain."""
-
-DEFAULT_DIM = 150
-"""Number of principal components for maximum-likelihood models."""
-
-
-def model_names() -> list[str]:
-    """Return the names of the models that `train` fits: a committee, and all scorers, including those of plug-ins."""
-    return [COMMITTEE, *find_scorers()]
-
-
-def needs_labels(model: str) -> bool:
-    """Return whether a model is fitted to labels; True for unknown names, which `train` refuses."""
-    scorer = find_scorers().get(model)
-    return scorer is None or scorer.NEEDS_LABELS
-
-
-def train(
-    X: ArrayLike,
-    labels: Mapping[str, ArrayLike],
-    *,
-    model: str = COMMITTEE,
-    ranks: Ranks | None = None,
-    settings: Card | None = None,
-    reduce: int | None = None,
-    blocks: Mapping[str, int] | None = None,
-    point_blocks: Collection[str] = (),
-    enrolment: int = 1,
-    folds: int | None = None,
-    fars: Sequence[float] = FARS,
-    extractor: str | None = None,
-    default: BaseScorer | None = None,
-    calibrator: Calibrator | None = None,
-    progress: bool = False,
-) -> Bundle:
-    """Fit a model to vectors and labels; calibrate it and choose its thresholds by people who are held out.
-
-    Parameters
-    ----------
-    X : (n, D) vectors
-    labels : {view: (n,) labels}; the classes of the first view are new when questions are asked, the speaker's say
-    model : one of `model_names`
-    ranks : {view: rank, or None for full} of a maximum-likelihood model. None: all views, full
-    settings : of the model's class
-    reduce : principal components, whitened, that a model other than a committee or cosine is fitted to
-    blocks : {extractor: columns}, where the vectors of several stand side by side, in their order
-    point_blocks : blocks whose vectors are points in time; no expert of a committee but `default` compares these
-    enrolment : vectors per profile in the held-out trials, as there will be in use
-    folds : of held-out people; 0: neither calibration nor thresholds. None: 4 for a committee and, where there are
-        labels, for a cosine, whose scores are no likelihood ratios; 0 for other models
-    fars : shares of false acceptances that thresholds are wanted for, the default first
-    extractor : name of what made the vectors
-    default : a fitted model of the same vectors, which becomes one more expert of a committee
-    calibrator : copied and fitted for each question. None: a `HypothesisCalibrator`
-    progress : write a line to standard error whenever people are held out
-    """
-    vectors = np.asarray(X)
-    # the names of the columns of a table are checked whenever the model scores
-    table = X if hasattr(X, "columns") else vectors
-    columns = {view: np.asarray(column) for view, column in labels.items()}
-    check_training_data(vectors, columns, needed=needs_labels(model) or bool(folds))
-    options: dict[str, Any] = dict(settings or {})
-    title = f"fitting {model} to {len(vectors)} vectors"
-    if model == COMMITTEE:
-        check_setting_names(Committee, options, ("experts", "columns"))
-        options.setdefault("enrolment", enrolment)
-        sizes = dict(blocks or {"vectors": vectors.shape[1]})
-        if sum(sizes.values()) != vectors.shape[1]:
-            raise ParameterError(
-                f"the blocks have {sum(sizes.values())} columns together, the vectors {vectors.shape[1]}"
-            )
-        committee = make_committee(
-            sizes, list(columns), labels=columns, point_blocks=point_blocks, **options
-        )
-        # where people have no phrases, it has nothing to say of them
-        if default is not None and set(default.views_) <= set(columns):
-            committee.experts = {**committee.experts, "default model": AdaptedExpert(default)}
-        bundle = Bundle(None, committee, extractor)
-        if progress:
-            show_fit(title, committee)
-        with warnings.catch_warnings():
-            # The card says, once, that people are few.
-            warnings.simplefilter("ignore", MvpldaWarning)
-            bundle.fit(table, columns)
-        _keep_few_posteriors(committee, next(iter(columns)))
-    elif model in find_scorers():
-        chain = None
-        if reduce is not None and needs_labels(model):
-            chain = standard_chain(reduce)
-        wanted = ranks if ranks and needs_labels(model) else dict.fromkeys(columns)
-        scorer = find_scorers()[model].with_ranks(wanted, options)
-        bundle = Bundle(chain, scorer, extractor)
-        if progress:
-            show_fit(title, scorer)
-        bundle.fit(table, columns or None)
-    else:
-        raise ParameterError(f"there is no model {model!r}; there are {', '.join(model_names())}")
-    counts = {view: count_named(column) for view, column in columns.items()}
-    bundle.card = {"model": model, "vectors": len(vectors), "classes": counts}
-    if folds is None and columns and (model == COMMITTEE or not needs_labels(model)):
-        folds = FOLDS
-    if folds:
-        options = {"enrolment": enrolment, "folds": folds, "fars": fars, "progress": progress}
-        calibrate_on_held_out(bundle, vectors, columns, calibrator=calibrator, **options)
-    return bundle
-
-
-def show_fit(title: str, scorer: Any) -> None:
-    """Write a line to standard error, and one per iteration of a scorer that iterates."""
-    print(title, file=sys.stderr, flush=True)
-    if hasattr(scorer, "callback"):
-        scorer.callback = lambda step: print(
-            f"iteration {step.number}: {step.gain_per_vector:+.1e} nats per vector", file=sys.stderr
-        )
-
-
-def count_named(column: ArrayLike) -> int:
-    """Return the number of classes in the labels of a view, without missing labels."""
-    return len(encode_labels({"": column}).classes[""].names)
-
-
-def check_training_data(X: Array, labels: Columns, *, needed: bool = True) -> None:
-    """Refuse data that no model can be trained on."""
-    if X.ndim != 2 or len(X) < 2:
-        raise DataError(f"training needs at least two vectors, shape (n, D); got {X.shape}")
-    if not labels and needed:
-        raise DataError("there are no labels: name the speaker of every vector")
-    for view, column in labels.items():
-        if column.shape != X.shape[:1]:
-            raise DataError(f"there are {len(X)} vectors and {column.shape} labels of {view}")
-        if count_named(column) < 2:
-            raise DataError(f"{view} has one class ({column[0]!r}): a model needs several")
-
-
-def make_committee(
-    blocks: Mapping[str, int],
-    views: Sequence[str],
-    *,
-    labels: Labels | None = None,
-    dim: int = DEFAULT_DIM,
-    point_blocks: Collection[str] = (),
-    **settings: Any,
-) -> Committee:
-    """A committee to be fitted, with two experts for every extractor's block of columns.
-
-    Both model all views and, of two or more, their interaction, under the isotropic prior: one takes the block
-    centred and of unit length, where classes of a public network vary alike in all directions; the other its
-    principal components, whitened, where those of a network that was trained on the same people do.
-
-    Parameters
-    ----------
-    blocks : {name of an extractor: how many columns are its}, in their order
-    views : the first is the one whose classes are new when questions are asked, such as the speaker
-    labels : of the vectors that it will be fitted to, if known: where they have too few combinations of classes to tell
-        the interaction from the views, such as speakers who say one phrase each, it is left out
-    dim : principal components that the second expert takes, at most
-    point_blocks : blocks whose vectors are points in time; they have no experts, unless there is no other block
-    settings : of the committee
-
-    Examples
-    --------
-    >>> from mvplda import make_committee
-    >>> list(make_committee({"voice": 192, "words": 288}, ["speaker", "phrase"]).experts)
-    ['voice', 'voice, whitened', 'words', 'words, whitened']
-    """
-    base = list(views)
-    every = list(base)
-    if len(base) > 1 and (labels is None or _are_crossed(labels, base)):
-        every.append(":".join(base))
-    # other views have few classes, most of which recur in use: less prior
-    plain = {**dict.fromkeys([*every, "noise"], 0.6), **dict.fromkeys(base[1:], 0.2)}
-    experts: dict[str, Any] = {}
-    columns: dict[str, tuple[int, int]] = {}
-    start = 0
-    for name, width in blocks.items():
-        if len(blocks) > 1 and name in point_blocks:
-            start += width
-            continue
-        whitened = standard_chain(min(dim, width), length="unit")
-        whitened.steps.insert(0, ("root", RectifiedRoot()))
-        unit = unit_chain(MAX_UNREDUCED_WIDTH if width > MAX_UNREDUCED_WIDTH else None)
-        kinds: dict[str, Any] = {name: (unit, plain), f"{name}, whitened": (whitened, 0.4)}
-        for title, (chain, strength) in kinds.items():
-            model = MultiviewPLDA(
-                dict.fromkeys(every), prior="isotropic", prior_strength=strength, max_iter=0
-            )
-            experts[title] = Bundle(chain, model)
-            columns[title] = (start, start + width)
-        start += width
-    return Committee(experts, columns=columns, **settings)
-
-
-def _keep_few_posteriors(committee: Committee, view: str) -> None:
-    """Delete class posteriors of the first view, whose classes are always new in use."""
-    for expert in committee.experts_.values():
-        scorer: Any = scorer_of(expert)
-        covariances = dict(getattr(scorer, "class_covariances_", {}))
-        covariances.pop(view, None)
-        scorer.class_covariances_ = covariances
-
-
-def _are_crossed(labels: Labels, views: Sequence[str]) -> bool:
-    """Return whether there are enough combinations of classes to separate an interaction from its views."""
-    table = encode_labels(labels, [*views, ":".join(views)])
-    *each, cells = (len(table.classes[view]) for view in table.views)
-    return cells - sum(size - 1 for size in each) - 1 >= each[0] / 2
-
-
-# -- calibration and thresholds ------------------------------------------------------------
 
 
 class HeldOutModels:

@@ -1,0 +1,28 @@
+"""From vectors and labels to a model file that is ready for use: fitted, calibrated by question, with thresholds.
+
+fitting : `train`
+experts : committees of two models per extractor, and of one that is chosen on held-out people
+held_out : calibration, thresholds and error rates by people who are held out in turn
+data : checks of training data
+"""
+
+from .data import count_named
+from .experts import make_committee, selection_lines
+from .fitting import COMMITTEE, model_names, needs_labels, show_fit, train
+from .held_out import FARS, HELD_OUT, calibrate_on_held_out, deploy_on_speakers, questions_about
+
+__all__ = [
+    "COMMITTEE",
+    "FARS",
+    "HELD_OUT",
+    "calibrate_on_held_out",
+    "count_named",
+    "deploy_on_speakers",
+    "make_committee",
+    "model_names",
+    "needs_labels",
+    "questions_about",
+    "selection_lines",
+    "show_fit",
+    "train",
+]

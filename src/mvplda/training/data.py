@@ -1,0 +1,27 @@
+"""Training data: what is counted in them, and what is refused."""
+
+from __future__ import annotations
+
+from numpy.typing import ArrayLike
+
+from .._typing import Array, Columns
+from ..exceptions import DataError
+from ..labels import encode_labels
+
+
+def count_named(column: ArrayLike) -> int:
+    """Return the number of classes in the labels of a view, without missing labels."""
+    return len(encode_labels({"": column}).classes[""].names)
+
+
+def check_training_data(X: Array, labels: Columns, *, needed: bool = True) -> None:
+    """Refuse data that no model can be trained on."""
+    if X.ndim != 2 or len(X) < 2:
+        raise DataError(f"training needs at least two vectors, shape (n, D); got {X.shape}")
+    if not labels and needed:
+        raise DataError("there are no labels: name the speaker of every vector")
+    for view, column in labels.items():
+        if column.shape != X.shape[:1]:
+            raise DataError(f"there are {len(X)} vectors and {column.shape} labels of {view}")
+        if count_named(column) < 2:
+            raise DataError(f"{view} has one class ({column[0]!r}): a model needs several")

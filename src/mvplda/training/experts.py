@@ -1,0 +1,230 @@
+"""Committees of experts: two models per extractor, and one that is chosen on held-out people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from sklearn.pipeline import Pipeline
+
+from .._typing import Array, Card, Columns, Labels
+from ..bundle import Bundle
+from ..labels import encode_labels
+from ..models import Committee, MultiviewPLDA
+from ..models.committee import scorer_of
+from ..models.heldout import held_out_trials
+from ..models.selection import ITERATIONS, Selection, are_crossed, select_model
+from ..preprocessing import RectifiedRoot, Reduction, standard_chain, unit_chain
+
+MAX_UNREDUCED_WIDTH = 300
+"""Largest width of a block that is modelled without reduction: wider covariances take much time for little gain."""
+
+DEFAULT_DIM = 150
+"""Number of principal components for maximum-likelihood models."""
+
+JOINT = ("views", "interaction")
+"""Structures of a chosen expert: a model of the combined label has no evidence about one view alone."""
+
+STRENGTH, WHITENED_STRENGTH = 0.6, 0.4
+KNOWN_STRENGTH = 0.2
+"""Strengths of the prior of vectors of unit length, of whitened vectors, and of views whose classes recur in use."""
+
+CHOSEN = "chosen"
+"""Name of the chosen expert after that of its extractor."""
+
+
+def make_committee(
+    blocks: Mapping[str, int],
+    views: Sequence[str],
+    *,
+    labels: Labels | None = None,
+    dim: int = DEFAULT_DIM,
+    point_blocks: Collection[str] = (),
+    selections: Mapping[str, Selection] | None = None,
+    **settings: Any,
+) -> Committee:
+    """Return an unfitted committee with two experts for every extractor's block of columns.
+
+    Both model all views and, of two or more, their interaction, under the isotropic prior: one takes the block
+    centred and of unit length, where classes of a public network vary alike in all directions; the other its
+    principal components, whitened, where those of a network that was trained on the same people do.
+
+    Parameters
+    ----------
+    blocks : {name of an extractor: how many columns are its}, in their order
+    views : the first is the one whose classes are new when questions are asked, such as the speaker
+    labels : of the vectors that it will be fitted to, if known: where they have too few combinations of classes to tell
+        the interaction from the views, such as speakers who say one phrase each, it is left out
+    dim : principal components that the second expert takes, at most
+    point_blocks : blocks whose vectors are points in time; they have no experts, unless there is no other block
+    selections : {extractor: result of `choose_experts`}, which adds a third expert for its block
+    settings : of the committee
+
+    Examples
+    --------
+    >>> from mvplda import make_committee
+    >>> list(make_committee({"voice": 192, "words": 288}, ["speaker", "phrase"]).experts)
+    ['voice', 'voice, whitened', 'words', 'words, whitened']
+    """
+    base = list(views)
+    every = list(base)
+    if len(base) > 1 and (labels is None or are_crossed(labels, base)):
+        every.append(":".join(base))
+    # other views have few classes, most of which recur in use: less prior
+    strengths = {
+        **dict.fromkeys([*every, "noise"], STRENGTH),
+        **dict.fromkeys(base[1:], KNOWN_STRENGTH),
+    }
+    experts: dict[str, Bundle] = {}
+    columns: dict[str, tuple[int, int]] = {}
+    start = 0
+    for name, width in blocks.items():
+        stop = start + width
+        if has_experts(name, blocks, point_blocks):
+            (unit, _), (whitened, strength) = _prior_chains(width, dim)
+            for title, chain, prior_strength in (
+                (name, unit, strengths),
+                (f"{name}, whitened", whitened, strength),
+            ):
+                model = MultiviewPLDA(
+                    dict.fromkeys(every),
+                    prior="isotropic",
+                    prior_strength=prior_strength,
+                    max_iter=0,
+                )
+                experts[title] = Bundle(chain, model)
+                columns[title] = (start, stop)
+            chosen = selections[name].chosen if selections and name in selections else None
+            if chosen is not None and chosen.noise != "prior":
+                title = f"{name}, {CHOSEN}"
+                chain = _reduction(width if labels is None else _components(width, labels))
+                experts[title] = Bundle(chain, chosen.make_model(max_iter=ITERATIONS, tol=0))
+                columns[title] = (start, stop)
+        start = stop
+    return Committee(experts, columns=columns, **settings)
+
+
+def has_experts(name: str, blocks: Collection[str], point_blocks: Collection[str]) -> bool:
+    """Return whether a block has experts: not if its vectors are points in time and there are other blocks."""
+    return len(blocks) == 1 or name not in point_blocks
+
+
+def choose_experts(
+    X: Array,
+    labels: Columns,
+    blocks: Mapping[str, int],
+    point_blocks: Collection[str] = (),
+    *,
+    dim: int = DEFAULT_DIM,
+    enrolment: int = 1,
+    progress: bool = False,
+) -> dict[str, Selection]:
+    """Choose the interaction, the noise and the ranks of a third expert of each block on held-out people.
+
+    The candidates of maximum likelihood are compared with the two other experts, whose noise is "prior". The result is
+    empty if there are too few people to hold some out.
+    """
+    if not held_out_trials(labels, enrolment=enrolment):
+        return {}
+    structures = [JOINT[0]]
+    if len(labels) > 1 and are_crossed(labels, list(labels)):
+        structures.append(JOINT[1])
+    selections = {}
+    start = 0
+    for name, width in blocks.items():
+        block = X[:, start : start + width]
+        start += width
+        if not has_experts(name, blocks, point_blocks):
+            continue
+        if progress:
+            print(f"choosing a model of {name} on held-out people", file=sys.stderr, flush=True)
+        selection = select_model(
+            block,
+            labels,
+            structures=structures,
+            noises=("full", "diagonal"),
+            enrolment=enrolment,
+            preprocessing=_reduction(_components(width, labels)),
+        )
+        table = list(selection.table)
+        for chain, strength in _prior_chains(width, dim):
+            other = select_model(
+                block,
+                labels,
+                structures=structures[-1:],
+                noises=["prior"],
+                strengths=[strength],
+                enrolment=enrolment,
+                preprocessing=chain,
+            )
+            table += other.table
+        table.sort(key=lambda candidate: candidate.loss)
+        # the interaction of a prior needs no test: its rank is not free
+        chosen = table[0] if table[0].noise == "prior" else selection.chosen
+        selections[name] = Selection(chosen, tuple(table), selection.speakers)
+    return selections
+
+
+def _prior_chains(width: int, dim: int) -> list[tuple[Pipeline, float]]:
+    """Return the preprocessing and the strength of the prior of the two experts of a block."""
+    whitened = standard_chain(min(dim, width), length="unit")
+    whitened.steps.insert(0, ("root", RectifiedRoot()))
+    unit = unit_chain(MAX_UNREDUCED_WIDTH if width > MAX_UNREDUCED_WIDTH else None)
+    return [(unit, STRENGTH), (whitened, WHITENED_STRENGTH)]
+
+
+def _components(width: int, labels: Labels) -> int:
+    """Return the number of principal components of a chosen expert.
+
+    A full noise covariance has about components squared parameters. It is estimated from the variation within cells,
+    which has at least twice as many degrees of freedom as there are components.
+    """
+    views = list(labels)
+    cell = ":".join(views)
+    table = encode_labels(labels, list(dict.fromkeys([*views, cell])))
+    within = len(table) - len(table.classes[cell])
+    return max(min(DEFAULT_DIM, width, within // 2), min(2, width))
+
+
+def _reduction(dim: int) -> Pipeline:
+    return Pipeline([("reduce", Reduction(dim))])
+
+
+def selection_card(selections: Mapping[str, Selection]) -> Card:
+    """Return what was chosen for each extractor, and [loss, standard error] of every candidate by its title."""
+    return {
+        name: {
+            "people": selection.speakers,
+            "chosen": selection.chosen.title,
+            "table": {
+                candidate.title: [round(candidate.loss, 5), round(candidate.standard_error, 5)]
+                for candidate in selection.table
+            },
+        }
+        for name, selection in selections.items()
+    }
+
+
+def selection_lines(card: Mapping[str, Any]) -> list[str]:
+    """Return one line per extractor about the choice in the card of a committee."""
+    choices = card.get("choice", {})
+    if isinstance(choices, str):
+        return [f"Choice of interaction, noise and ranks: {choices}"]
+    lines = []
+    for name, choice in choices.items():
+        loss, error = choice["table"][choice["chosen"]]
+        lines.append(
+            f"Chosen for {name} on {choice['people']} people held out in turn: {choice['chosen']} "
+            f"(minimum Cllr {loss:.3f}, standard error {error:.3f}; {len(choice['table'])} compared)."
+        )
+    return lines
+
+
+def keep_few_posteriors(committee: Committee, view: str) -> None:
+    """Delete class posteriors of the first view, whose classes are always new in use."""
+    for expert in committee.experts_.values():
+        scorer: Any = scorer_of(expert)
+        covariances = dict(getattr(scorer, "class_covariances_", {}))
+        covariances.pop(view, None)
+        scorer.class_covariances_ = covariances

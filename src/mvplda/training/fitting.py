@@ -1,0 +1,179 @@
+"""Fits models, committees by default, to vectors and labels; calibrates them on held-out people."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .._typing import Array, Columns, Ranks
+from ..bundle import Bundle
+from ..calibration import Calibrator
+from ..exceptions import MvpldaWarning, ParameterError
+from ..models import Committee, find_scorers
+from ..models.base import BaseScorer
+from ..models.checks import check_setting_names
+from ..models.deployment import AdaptedExpert
+from ..preprocessing import standard_chain
+from .data import check_training_data, count_named
+from .experts import choose_experts, keep_few_posteriors, make_committee, selection_card
+from .held_out import FARS, FOLDS, MIN_HELD_OUT_SPEAKERS, calibrate_on_held_out
+
+COMMITTEE = "committee"
+
+
+def model_names() -> list[str]:
+    """Return the names of the models that `train` fits: a committee, and all scorers, including those of plug-ins."""
+    return [COMMITTEE, *find_scorers()]
+
+
+def needs_labels(model: str) -> bool:
+    """Return whether a model is fitted to labels; True for unknown names, which `train` refuses."""
+    scorer = find_scorers().get(model)
+    return scorer is None or scorer.NEEDS_LABELS
+
+
+def train(
+    X: ArrayLike,
+    labels: Mapping[str, ArrayLike],
+    *,
+    model: str = COMMITTEE,
+    ranks: Ranks | None = None,
+    settings: Mapping[str, Any] | None = None,
+    reduce: int | None = None,
+    blocks: Mapping[str, int] | None = None,
+    point_blocks: Collection[str] = (),
+    enrolment: int = 1,
+    folds: int | None = None,
+    choose: bool = True,
+    fars: Sequence[float] = FARS,
+    extractor: str | None = None,
+    default: BaseScorer | None = None,
+    calibrator: Calibrator | None = None,
+    progress: bool = False,
+) -> Bundle:
+    """Fit a model to vectors and labels; calibrate it and choose its thresholds by people who are held out.
+
+    Parameters
+    ----------
+    X : (n, D) vectors
+    labels : {view: (n,) labels}; the classes of the first view, such as speakers, are new when questions are asked
+    model : one of `model_names`
+    ranks : {view: rank, or None for full} of a maximum-likelihood model. None: all views, full
+    settings : of the model's class
+    reduce : number of whitened principal components that a model other than a committee or cosine is fitted to
+    blocks : {extractor: columns} in the order of the columns, if the vectors concatenate those of several extractors
+    point_blocks : blocks whose vectors are points in time; no expert of a committee but `default` compares these
+    enrolment : vectors per profile in the held-out trials, as in use
+    folds : number of folds of held-out people; 0: neither calibration nor thresholds. None: 4 for a committee, and for
+        a cosine with labels, whose scores are not likelihood ratios; 0 for other models
+    choose : choose one more expert per extractor of a committee on held-out people: whether the views interact, the
+        noise and the ranks (`select_model`). Needs at least 8 people; the card has the table
+    fars : shares of false acceptances of the thresholds, the default first
+    extractor : name of the extractor of the vectors
+    default : fitted model of the same vectors, which becomes one more expert of a committee
+    calibrator : copied and fitted for each question. None: a `HypothesisCalibrator`
+    progress : write a line to standard error per step
+    """
+    vectors = np.asarray(X)
+    # the names of the columns of a table are checked whenever the model scores
+    table = X if hasattr(X, "columns") else vectors
+    columns = {view: np.asarray(column) for view, column in labels.items()}
+    check_training_data(vectors, columns, needed=needs_labels(model) or bool(folds))
+    options = dict(settings or {})
+    if model == COMMITTEE:
+        options.setdefault("enrolment", enrolment)
+        sizes = dict(blocks or {"vectors": vectors.shape[1]})
+        bundle = _committee_bundle(
+            vectors, columns, sizes, point_blocks, options, default, choose, progress
+        )
+    elif model in find_scorers():
+        needs_ranks = needs_labels(model)
+        chain = standard_chain(reduce) if reduce is not None and needs_ranks else None
+        wanted = ranks if ranks and needs_ranks else dict.fromkeys(columns)
+        bundle = Bundle(chain, find_scorers()[model].with_ranks(wanted, options))
+    else:
+        raise ParameterError(f"there is no model {model!r}; there are {', '.join(model_names())}")
+    bundle.extractor = extractor
+    if progress:
+        show_fit(f"fitting {model} to {len(vectors)} vectors", bundle.scorer)
+    with warnings.catch_warnings():
+        if model == COMMITTEE:
+            # the card states once that people are few
+            warnings.simplefilter("ignore", MvpldaWarning)
+        bundle.fit(table, columns or None)
+    if model == COMMITTEE:
+        keep_few_posteriors(bundle.fitted_scorer, next(iter(columns)))
+    counts = {view: count_named(column) for view, column in columns.items()}
+    bundle.card = {
+        **(bundle.card or {}),
+        "model": model,
+        "vectors": len(vectors),
+        "classes": counts,
+    }
+    if folds is None and columns and (model == COMMITTEE or not needs_labels(model)):
+        folds = FOLDS
+    if folds:
+        calibrate_on_held_out(
+            bundle,
+            vectors,
+            columns,
+            enrolment=enrolment,
+            folds=folds,
+            fars=fars,
+            calibrator=calibrator,
+            progress=progress,
+        )
+    return bundle
+
+
+def _committee_bundle(
+    X: Array,
+    labels: Columns,
+    blocks: Mapping[str, int],
+    point_blocks: Collection[str],
+    settings: Mapping[str, Any],
+    default: BaseScorer | None,
+    choose: bool,
+    progress: bool,
+) -> Bundle:
+    """Return an unfitted committee in a bundle, whose card has the choice of experts."""
+    check_setting_names(Committee, settings, ("experts", "columns"))
+    if sum(blocks.values()) != X.shape[1]:
+        raise ParameterError(
+            f"the blocks have {sum(blocks.values())} columns together, the vectors {X.shape[1]}"
+        )
+    selections = {}
+    card: dict[str, object] = {}
+    if choose:
+        selections = choose_experts(
+            X, labels, blocks, point_blocks, enrolment=settings["enrolment"], progress=progress
+        )
+        card["choice"] = selection_card(selections) or (
+            f"none: it takes {MIN_HELD_OUT_SPEAKERS} people or more with two recordings of the same, to hold some out"
+        )
+    committee = make_committee(
+        blocks,
+        list(labels),
+        labels=labels,
+        point_blocks=point_blocks,
+        selections=selections,
+        **settings,
+    )
+    # a model of phrases has no evidence if people have none
+    if default is not None and set(default.views_) <= set(labels):
+        committee.experts = {**committee.experts, "default model": AdaptedExpert(default)}
+    return Bundle(None, committee, card=card)
+
+
+def show_fit(title: str, scorer: Any) -> None:
+    """Write a line to standard error, and one per iteration of a scorer that iterates."""
+    print(title, file=sys.stderr, flush=True)
+    if hasattr(scorer, "callback"):
+        scorer.callback = lambda step: print(
+            f"iteration {step.number}: {step.gain_per_vector:+.1e} nats per vector", file=sys.stderr
+        )
