@@ -175,8 +175,11 @@ def test_nothing_but_vectors_and_labels_gives_a_calibrated_committee(root, data,
     keys = {"speaker+phrase", "speaker", "phrase", "speaker+phrase|phrase known"}
     assert set(bundle.calibrations) == keys
     assert set(bundle.points) == keys
-    columns = map(tuple, bundle.fitted_scorer.columns.values())
-    assert list(columns) == [(0, 4), (0, 4), (4, 6), (4, 6)]
+    columns = {name: tuple(pair) for name, pair in bundle.fitted_scorer.columns.items()}
+    for name, pair in (("voice", (0, 4)), ("words", (4, 6))):
+        assert columns[name] == columns[f"{name}, whitened"] == pair
+        assert columns.get(f"{name}, chosen", pair) == pair
+        assert f"Chosen for {name} on" in said.err
     assert bundle.card["classes"] == {view: len(set(own)) for view, own in labels.items()}
     again = mvplda.train(X, labels, blocks={"voice": 4, "words": 2}, enrolment=2)
     np.testing.assert_array_equal(again.answer(X[:5], X[5:9]).llr, bundle.answer(X[:5], X[5:9]).llr)
