@@ -24,6 +24,7 @@ from ..io.tables import is_table
 from ..io.vectors import VectorSet
 from ..labels import as_array, is_missing
 from ..model_files import MODEL_FILE, REPORT_FILE, file_in_folder
+from ..scoring.question import Question
 from .audio.folders import (
     TABLE_SUFFIXES,
     Recordings,
