@@ -84,37 +84,16 @@ def train(
     table = X if hasattr(X, "columns") else vectors
     columns = {view: np.asarray(column) for view, column in labels.items()}
     check_training_data(vectors, columns, needed=needs_labels(model) or bool(folds))
-    options = dict(settings or {})
     if model == COMMITTEE:
-        options.setdefault("enrolment", enrolment)
-        sizes = dict(blocks or {"vectors": vectors.shape[1]})
+        options = {"enrolment": enrolment, **(settings or {})}
+        sizes = blocks or {"vectors": vectors.shape[1]}
         bundle = _committee_bundle(
             vectors, columns, sizes, point_blocks, options, default, choose, progress
         )
-    elif model in find_scorers():
-        needs_ranks = needs_labels(model)
-        chain = standard_chain(reduce) if reduce is not None and needs_ranks else None
-        wanted = ranks if ranks and needs_ranks else dict.fromkeys(columns)
-        bundle = Bundle(chain, find_scorers()[model].with_ranks(wanted, options))
     else:
-        raise ParameterError(f"there is no model {model!r}; there are {', '.join(model_names())}")
+        bundle = _scorer_bundle(model, columns, ranks, settings, reduce)
     bundle.extractor = extractor
-    if progress:
-        show_fit(f"fitting {model} to {len(vectors)} vectors", bundle.scorer)
-    with warnings.catch_warnings():
-        if model == COMMITTEE:
-            # the card states once that people are few
-            warnings.simplefilter("ignore", MvpldaWarning)
-        bundle.fit(table, columns or None)
-    if model == COMMITTEE:
-        keep_few_posteriors(bundle.fitted_scorer, next(iter(columns)))
-    counts = {view: count_named(column) for view, column in columns.items()}
-    bundle.card = {
-        **(bundle.card or {}),
-        "model": model,
-        "vectors": len(vectors),
-        "classes": counts,
-    }
+    _fit(bundle, table, columns, model, progress)
     if folds is None and columns and (model == COMMITTEE or not needs_labels(model)):
         folds = FOLDS
     if folds:
@@ -129,6 +108,40 @@ def train(
             progress=progress,
         )
     return bundle
+
+
+def _fit(bundle: Bundle, X: Any, labels: Columns, model: str, progress: bool) -> None:
+    """Fit a bundle, and describe its model and data on its card."""
+    if progress:
+        show_fit(f"fitting {model} to {len(X)} vectors", bundle.scorer)
+    with warnings.catch_warnings():
+        if model == COMMITTEE:
+            # the card states once that people are few
+            warnings.simplefilter("ignore", MvpldaWarning)
+        bundle.fit(X, labels or None)
+    if model == COMMITTEE:
+        keep_few_posteriors(bundle.fitted_scorer, next(iter(labels)))
+    classes = {view: count_named(column) for view, column in labels.items()}
+    facts = {"model": model, "vectors": len(X), "classes": classes}
+    bundle.card = {**(bundle.card or {}), **facts}
+
+
+def _scorer_bundle(
+    model: str,
+    labels: Columns,
+    ranks: Ranks | None,
+    settings: Mapping[str, Any] | None,
+    reduce: int | None,
+) -> Bundle:
+    """Return an unfitted scorer other than a committee in a bundle."""
+    if model not in find_scorers():
+        raise ParameterError(f"there is no model {model!r}; there are {', '.join(model_names())}")
+    chain = None
+    wanted: Ranks = dict.fromkeys(labels)
+    if needs_labels(model):
+        chain = None if reduce is None else standard_chain(reduce)
+        wanted = ranks or wanted
+    return Bundle(chain, find_scorers()[model].with_ranks(wanted, dict(settings or {})))
 
 
 def _committee_bundle(
