@@ -1,4 +1,4 @@
-"""The field's files: vectors, lists, trials, protocols, scores.
+"""Readers and writers of files of vectors, label lists, trial lists, protocols and scores.
 
 Models of Kaldi are read in `mvplda.io.plda_files`.
 """

@@ -17,7 +17,7 @@ Vectors = FloatArray
 
 @dataclass(frozen=True)
 class Batch:
-    """A block of vectors of a file, with their ids and columns if requested."""
+    """Consecutive vectors of a file, with their ids and the requested columns."""
 
     X: Numbers
     ids: Sequence[str] | None = None

@@ -41,7 +41,7 @@ Entry = tuple[str, str, int, int]
 class KaldiReader(Reader):
     """Reader of a script (lines of ``id archive:offset``) or of a whole archive.
 
-    Vectors of one archive with equal headers are gathered in one step; others (text, mixed types) are read one by
+    Vectors of one archive with equal headers are copied in one step; others (text, mixed types) are read one by
     one. Memory-mapped pages are released after every batch.
     """
 

@@ -1,4 +1,4 @@
-"""Lists of the field: maps such as utt2spk, groups such as spk2utt, label lists."""
+"""Label lists: maps such as utt2spk, and groups such as spk2utt."""
 
 from __future__ import annotations
 

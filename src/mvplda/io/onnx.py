@@ -1,7 +1,8 @@
 """Export of a fitted scorer as an ONNX graph of preprocessing, likelihood ratio and calibration.
 
-The graph is recorded: `Traced` stands for an array whose values come later, and the code that scores arrays (a scorer's
-`project`, its pair terms) is run with it. Whatever scores can therefore be written.
+The graph is recorded: the code that scores arrays (a scorer's `project`, its pair terms) runs with `Traced`
+arrays, which have no values and record each operation as a node. Every scorer that uses the supported operations can be
+exported.
 """
 
 # mypy: disable-error-code="no-any-return"

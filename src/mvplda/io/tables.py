@@ -1,4 +1,4 @@
-"""Text tables: columns between blanks or separators, read in blocks and written all or nothing."""
+"""Text tables with columns separated by blanks, commas or tabs: read in blocks, written atomically."""
 
 from __future__ import annotations
 

@@ -305,7 +305,7 @@ def write_vectors(path: PathLike, vectors: VectorSet) -> None:
 
 
 def check_vectors_writable(path: PathLike) -> None:
-    """Raise the error of `write_vectors` for this path, before long work rather than after it."""
+    """Raise the error that `write_vectors` would raise for this path; call it before long work."""
     check_writable(*written_files(path))
     if suffix_of(path) == ".parquet":
         need("pyarrow")

@@ -377,7 +377,7 @@ def held_out_loss(scores: Array, kinds: IntArray, people: IntArray) -> tuple[flo
         # a trial of two speakers depends on both
         differ = enrolled != tested
         influence += np.bincount(tested[differ], deviations[differ], n_people) / len(nontargets)
-    return loss, influence
+    return loss, influence  # (V15)
 
 
 def _least_costs(scores: Array, is_target: BoolArray) -> tuple[float, Array]:
@@ -392,4 +392,4 @@ def _least_costs(scores: Array, is_target: BoolArray) -> tuple[float, Array]:
     posterior = isotonic_regression(share, weights=total).x[group]
     costs = -np.log2(np.where(is_target, posterior, 1 - posterior))
     means = np.bincount(side, costs) / sizes
-    return float(means.mean()), weights * (costs - means[side])
+    return float(means.mean()), weights * (costs - means[side])  # (V14)
