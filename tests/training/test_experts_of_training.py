@@ -121,6 +121,7 @@ def test_one_view_is_chosen_a_rank_only() -> None:
     X, labels = draw()
     selection = choose_experts(X, {"speaker": labels["speaker"]}, {"vectors": 12})["vectors"]
     assert {candidate.structure for candidate in selection.table} == {"views"}
+    assert all("one view, " in candidate.title for candidate in selection.table)
     bundle = train(X, {"speaker": labels["speaker"]}, folds=0)
     assert tuple(bundle.fitted_scorer.views_) == ("speaker",)
 

@@ -128,6 +128,17 @@ def test_a_model_is_chosen_only_if_it_is_better_in_both_measures():
     assert lines == ["Chosen: default; the errors of committee cannot be measured."]
 
 
+def test_report_names_the_choice_of_a_trained_committee():
+    X, speakers, marks = drawn()
+    result = setup_vectors(X, {"speaker": speakers}, marks=marks)
+    choice = (result.bundle.card or {})["choice"]["vectors"]
+    (line,) = [line for line in result.report.splitlines() if line.startswith("Chosen for")]
+    assert line.startswith(
+        f"Chosen for vectors on 12 people held out in turn: {choice['chosen']} ("
+    )
+    assert choice["table"][choice["chosen"]][0] == min(loss for loss, _ in choice["table"].values())
+
+
 def test_a_saved_setup_has_the_model_the_profiles_and_the_report(tmp_path: Path):
     X, speakers, marks = drawn()
     made = setup_vectors(X, {"speaker": speakers}, marks=marks)

@@ -84,11 +84,14 @@ class Candidate:
 
     @property
     def title(self) -> str:
-        """Setting in words, such as "views, full noise, ranks: speaker 20, phrase 10"."""
+        """Setting in words, such as "views without interaction, full noise, ranks: speaker 20, phrase 10"."""
+        views = TITLES[self.structure]
+        if len(self.ranks) == 1 and self.structure == "views":
+            views = "one view"
         if self.prior_strength is not None:
-            return f"{TITLES[self.structure]}, prior {self.prior_strength:g}"
+            return f"{views}, prior {self.prior_strength:g}"
         ranks = ", ".join(f"{view} {rank}" for view, rank in self.ranks.items())
-        return f"{TITLES[self.structure]}, {self.noise} noise, ranks: {ranks}"
+        return f"{views}, {self.noise} noise, ranks: {ranks}"
 
     def make_model(self, max_iter: int = 100, tol: float = 1e-3) -> MultiviewPLDA:
         """Return an unfitted model."""
