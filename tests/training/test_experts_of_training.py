@@ -101,7 +101,19 @@ def test_few_people_keep_the_experts_without_a_choice() -> None:
     bundle = train(X[few], {view: column[few] for view, column in labels.items()})
     names = list(bundle.fitted_scorer.experts_)
     assert names == ["vectors", "vectors, whitened"]
-    assert "8 people" in selection_lines(bundle.card or {})[0]
+    assert (
+        "none: no speakers can be held out: expected at least 8"
+        in selection_lines(bundle.card or {})[0]
+    )
+
+
+def test_a_phrase_of_held_out_people_alone_keeps_the_experts_without_a_choice() -> None:
+    X, labels = draw(each=2)
+    # two phrases, one of which a single person says: without that person one phrase is left
+    labels["phrase"] = (labels["speaker"] == 3).astype(int)
+    bundle = train(X, labels)
+    assert "none: view 'phrase' has one class" in selection_lines(bundle.card or {})[0]
+    assert list(bundle.fitted_scorer.experts_) == ["vectors", "vectors, whitened"]
 
 
 def test_a_choice_can_be_left_out() -> None:

@@ -13,7 +13,6 @@ from ..bundle import Bundle
 from ..labels import encode_labels
 from ..models import Committee, MultiviewPLDA
 from ..models.committee import scorer_of
-from ..models.heldout import held_out_trials
 from ..models.selection import ITERATIONS, Selection, are_crossed, select_model
 from ..preprocessing import RectifiedRoot, Reduction, standard_chain, unit_chain
 
@@ -122,11 +121,9 @@ def choose_experts(
 ) -> dict[str, Selection]:
     """Choose the interaction, the noise and the ranks of a third expert of each block on held-out people.
 
-    The candidates of maximum likelihood are compared with the two other experts, whose noise is "prior". The result is
-    empty if there are too few people to hold some out.
+    The candidates of maximum likelihood are compared with the two other experts, whose noise is "prior". Raises
+    `MvpldaError` if the data do not allow it, such as `DataError` with too few people to hold some out.
     """
-    if not held_out_trials(labels, enrolment=enrolment):
-        return {}
     structures = [JOINT[0]]
     if len(labels) > 1 and are_crossed(labels, list(labels)):
         structures.append(JOINT[1])

@@ -13,15 +13,16 @@ from numpy.typing import ArrayLike
 from .._typing import Array, Columns, Ranks
 from ..bundle import Bundle
 from ..calibration import Calibrator
-from ..exceptions import MvpldaWarning, ParameterError
+from ..exceptions import MvpldaError, MvpldaWarning, ParameterError
 from ..models import Committee, find_scorers
 from ..models.base import BaseScorer
 from ..models.checks import check_setting_names
 from ..models.deployment import AdaptedExpert
+from ..models.selection import Selection
 from ..preprocessing import standard_chain
 from .data import check_training_data, count_named
 from .experts import choose_experts, keep_few_posteriors, make_committee, selection_card
-from .held_out import FARS, FOLDS, MIN_HELD_OUT_SPEAKERS, calibrate_on_held_out
+from .held_out import FARS, FOLDS, calibrate_on_held_out
 
 COMMITTEE = "committee"
 
@@ -160,15 +161,17 @@ def _committee_bundle(
         raise ParameterError(
             f"the blocks have {sum(blocks.values())} columns together, the vectors {X.shape[1]}"
         )
-    selections = {}
+    selections: dict[str, Selection] = {}
     card: dict[str, object] = {}
     if choose:
-        selections = choose_experts(
-            X, labels, blocks, point_blocks, enrolment=settings["enrolment"], progress=progress
-        )
-        card["choice"] = selection_card(selections) or (
-            f"none: it takes {MIN_HELD_OUT_SPEAKERS} people or more with two recordings of the same, to hold some out"
-        )
+        try:
+            selections = choose_experts(
+                X, labels, blocks, point_blocks, enrolment=settings["enrolment"], progress=progress
+            )
+            card["choice"] = selection_card(selections)
+        except MvpldaError as error:
+            # a committee does without: its two experts are defined for any data
+            card["choice"] = f"none: {error}"
     committee = make_committee(
         blocks,
         list(labels),

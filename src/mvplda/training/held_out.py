@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from sklearn.base import clone
 
 from .._progress import Progress
-from .._typing import Array, BoolArray, Columns, IntArray, Names
+from .._typing import Array, BoolArray, Card, Columns, IntArray, Names
 from ..bundle import Bundle
 from ..calibration import Calibrator, HypothesisCalibrator
 from ..decisions import (
@@ -172,14 +172,14 @@ class HeldOutModels:
         return answers
 
     def measure(
-        self, scores: dict[str, Any], fars: Sequence[float]
-    ) -> tuple[dict[str, Any], Mapping[str, Any]]:
+        self, scores: Mapping[str, tuple[Hypothesis, Array]], fars: Sequence[float]
+    ) -> tuple[dict[str, list[OperatingPoint]], Card]:
         """Return operating points for the worst kind of impostor, and error rates for the card.
 
         scores : {key of a question: (views of the question, LLRs (n,))}
         """
-        points: dict[str, Any] = {}
-        errors: dict[str, Any] = {}
+        points: dict[str, list[OperatingPoint]] = {}
+        errors: dict[str, Card] = {}
         trial_kinds = self.kinds()
         for key, (same, llrs) in scores.items():
             is_target = self.is_target(same)
@@ -246,7 +246,7 @@ def calibrate_on_held_out(
         bundle.card = {**card, "calibration": none}
         return
     calibrations: dict[str, Calibrator] = {}
-    scores: dict[str, Any] = {}
+    scores: dict[str, tuple[Hypothesis, Array]] = {}
     # nothing is known of a trial, or the class of the second view, whose classes occur again in use
     questions_by_known: dict[Hypothesis, list[Hypothesis]] = {(): questions_about(views)}
     if len(views) == 2:
@@ -304,7 +304,7 @@ def deploy_on_speakers(
     held = HeldOutModels(partial(_deployed_on, bundle), X, columns, enrolment, FOLDS, title)
     if not held.trials:
         return deployed
-    scores: dict[str, Any] = {}
+    scores: dict[str, tuple[Hypothesis, Array]] = {}
     for same in questions_about(views):
         key = question_key(deployed.informed(Question(same)), bundle.views)
         scores[key] = (same, held.llrs(same, views[1:]))
