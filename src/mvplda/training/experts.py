@@ -97,7 +97,7 @@ def make_committee(
             chosen = selections[name].chosen if selections and name in selections else None
             if chosen is not None and chosen.noise != "prior":
                 title = f"{name}, {CHOSEN}"
-                chain = _reduction(width if labels is None else _components(width, labels))
+                chain = _reduction(width if labels is None else _components(width, labels, base))
                 experts[title] = Bundle(chain, chosen.make_model(max_iter=ITERATIONS, tol=0))
                 columns[title] = (start, stop)
         start = stop
@@ -142,7 +142,7 @@ def choose_experts(
             structures=structures,
             noises=("full", "diagonal"),
             enrolment=enrolment,
-            preprocessing=_reduction(_components(width, labels)),
+            preprocessing=_reduction(_components(width, labels, list(labels))),
         )
         table = list(selection.table)
         for chain, strength in _prior_chains(width, dim):
@@ -171,13 +171,12 @@ def _prior_chains(width: int, dim: int) -> list[tuple[Pipeline, float]]:
     return [(unit, STRENGTH), (whitened, WHITENED_STRENGTH)]
 
 
-def _components(width: int, labels: Labels) -> int:
+def _components(width: int, labels: Labels, views: Sequence[str]) -> int:
     """Return the number of principal components of a chosen expert.
 
     A full noise covariance has about components squared parameters. It is estimated from the variation within cells,
     which has at least twice as many degrees of freedom as there are components.
     """
-    views = list(labels)
     cell = ":".join(views)
     table = encode_labels(labels, list(dict.fromkeys([*views, cell])))
     within = len(table) - len(table.classes[cell])

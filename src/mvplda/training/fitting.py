@@ -120,7 +120,7 @@ def _fit(bundle: Bundle, X: Any, labels: Columns, model: str, progress: bool) ->
             # the card states once that people are few
             warnings.simplefilter("ignore", MvpldaWarning)
         bundle.fit(X, labels or None)
-    if model == COMMITTEE:
+    if isinstance(bundle.fitted_scorer, Committee):
         keep_few_posteriors(bundle.fitted_scorer, next(iter(labels)))
     classes = {view: count_named(column) for view, column in labels.items()}
     facts = {"model": model, "vectors": len(X), "classes": classes}
@@ -150,7 +150,7 @@ def _committee_bundle(
     labels: Columns,
     blocks: Mapping[str, int],
     point_blocks: Collection[str],
-    settings: Mapping[str, Any],
+    settings: dict[str, Any],
     default: BaseScorer | None,
     choose: bool,
     progress: bool,
