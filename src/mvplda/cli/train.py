@@ -124,7 +124,7 @@ def train_command(
     from ..statistics.record import holds_statistics
     from ..voice.extractors.blocks import blocks_of, point_blocks
 
-    ranks = _parse_sizes(unique_pairs("--view", views))
+    ranks = _parse_ranks(unique_pairs("--view", views))
     options = {name: parse_value(text) for name, text in unique_pairs("--set", settings).items()}
     label_sources = unique_pairs("--labels", labels)
     from_statistics = holds_statistics(vectors)
@@ -146,7 +146,7 @@ def train_command(
     else:
         required = needs_labels or bool(label_sources or views or folds)
         data, table = read_labelled_vectors(vectors, label_sources, ranks, required)
-        passed_widths = _parse_sizes(unique_pairs("--block", blocks), full=False)
+        passed_widths = _parse_sizes(unique_pairs("--block", blocks))
         widths = passed_widths or blocks_of(data.extractor, data.X.shape[1])
         bundle = training.train(
             data.X,
@@ -188,17 +188,25 @@ def _from_statistics(
     return Bundle(None, scorer.fit_statistics(statistics), statistics.sources.get("extractor"))
 
 
-def _parse_sizes(pairs: Mapping[str, str], full: bool = True) -> dict[str, Any]:
-    """Return sizes by name as positive integers; None stands for the size "full", if it is allowed."""
-    sizes: dict[str, Any] = {}
-    for name, text in pairs.items():
-        sizes[name] = None
-        if not full or text != "full":
-            if not text.isdecimal() or int(text) == 0:
-                expected = "a positive integer or full" if full else "a positive integer"
-                raise click.UsageError(f"expected {expected} as size of {name}; got {text!r}")
-            sizes[name] = int(text)
-    return sizes
+def _parse_sizes(pairs: Mapping[str, str]) -> dict[str, int]:
+    """Return sizes by name as positive integers."""
+    return {name: _parse_size(name, text, "a positive integer") for name, text in pairs.items()}
+
+
+def _parse_ranks(pairs: Mapping[str, str]) -> dict[str, int | None]:
+    """Return ranks by view; None stands for "full"."""
+    ranks: dict[str, int | None] = {}
+    for view, text in pairs.items():
+        ranks[view] = None
+        if text != "full":
+            ranks[view] = _parse_size(view, text, "a positive integer or full")
+    return ranks
+
+
+def _parse_size(name: str, text: str, expected: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise click.UsageError(f"expected {expected} as size of {name}; got {text!r}")
+    return int(text)
 
 
 def read_labelled_vectors(
