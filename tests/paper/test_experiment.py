@@ -12,6 +12,7 @@ import pytest
 
 from mvplda.cli.experiment import experiment_command
 from mvplda.exceptions import LabelError, ParameterError
+from mvplda.metrics import evaluate
 from mvplda.metrics.catalogue import Interval
 from mvplda.paper.corpora import build_corpus, load_corpus
 from mvplda.paper.experiment import read_corpus_vectors, run_experiment, run_systems
@@ -177,6 +178,34 @@ def test_a_kind_without_trials_has_dashes(tmp_path):
     results.save(tmp_path)
     results.write_page(tmp_path / "report.html", "made here")
     assert "<h2>Comparisons" in (tmp_path / "report.html").read_text()
+
+
+def test_groups_are_evaluated_separately_and_together(tmp_path):
+    ids, labels, X = drawn(speakers=24)
+    corpus = build_corpus("toy", ids, labels, None)
+    is_odd = np.array([int(name[1:]) % 2 == 1 for name in labels["speaker"]])
+    task = Task(replace(corpus, groups=np.where(is_odd, "female", "male")), X)
+    changes = {"evaluation.systems": ["cosine", "plda-cell"]}
+    results, _ = run_systems(task, Configuration().with_changes(changes), lambda text: None)
+    groups = results["cosine"].groups
+    assert list(groups) == ["female", "male"]
+    # errors of a group are those of a task with its enrolments alone
+    women = task.groups["female"]
+    scores, _ = run_system(SYSTEMS["cosine"], task, BackendSettings())
+    kinds = {kind: mask[women] for kind, mask in task.kinds.items()}
+    evaluation, intervals = groups["female"]
+    assert evaluation["Total"]["eer"] == evaluate(scores[women], kinds)["Total"]["eer"]
+    assert intervals is not None
+    counts = [evaluation["IC"].n_nontargets for evaluation, _ in groups.values()]
+    assert sum(counts) == results["cosine"].evaluation["IC"].n_nontargets
+    results.save(tmp_path)
+    table = (tmp_path / "table.txt").read_text()
+    assert table.index("Enrolments of female speakers") < table.index("Enrolments of male speakers")
+    saved = json.loads((tmp_path / "results.json").read_text())
+    assert set(saved["systems"]["cosine"]["groups"]) == {"female", "male"}
+    results.write_page(tmp_path / "report.html", "drawn here")
+    page = (tmp_path / "report.html").read_text()
+    assert "Enrolments of female speakers" in page
 
 
 def test_blocks_of_a_file_are_concatenated(tmp_path):

@@ -17,7 +17,6 @@ from ..exceptions import DataError
 from ..io.vectors import VectorSet, read_vectors, write_vectors
 from ..metrics import compare_systems, evaluate, speaker_intervals
 from ..metrics.comparison import SystemComparison
-from ..metrics.evaluation import Evaluation
 from ..metrics.intervals import Intervals
 from ..voice.audio.decode import FileSegment
 from ..voice.extractors import load_extractor
@@ -25,7 +24,7 @@ from .corpora import Corpus
 from .experiment_settings import BackendSettings, Configuration, EvaluationSettings, to_toml
 from .frames import extract_features
 from .provenance import provenance
-from .results import Results, SystemResult, over_seeds, table_line
+from .results import Measured, Results, SystemResult, over_seeds, table_line
 from .systems import BEST, COMPARED, System, Task, compared_views, run_system, systems_named
 
 __all__ = ["run_experiment"]
@@ -307,7 +306,7 @@ def _run_seeds(
 
     The result and the model are those of the first seed; error rates of all seeds are added to the result.
     """
-    runs: list[tuple[Evaluation, Intervals | None]] = []
+    runs: list[Measured] = []
     started = time.perf_counter()
     for seed in range(settings.seeds if system.is_random(backend) else 1):
         seeded = replace(backend, random_state=backend.random_state + seed)
@@ -325,10 +324,26 @@ def _run_seeds(
                 time.perf_counter() - started,
                 system.llr,
                 sample_scores,
+                groups=_by_group(scores, task, settings, sample),
             )
     if len(runs) > 1:
         result = replace(result, seeds=over_seeds(runs))
     return result, first_model
+
+
+def _by_group(
+    scores: Names, task: Task, settings: EvaluationSettings, sample: TrialSample
+) -> dict[str, Measured]:
+    """Evaluate the enrolments of each group; groups without targets or without non-targets are omitted."""
+    measured = {}
+    for name, mask in task.groups.items():
+        kinds = {kind: trials[mask] for kind, trials in task.kinds.items()}
+        target, *non_targets = (trials.any() for trials in kinds.values())
+        if target and any(non_targets):
+            trials = sample.of_enrolments(mask, len(task.test))
+            intervals = trials.intervals(trials.scores(scores), settings)
+            measured[name] = evaluate(scores[mask], kinds), intervals
+    return measured
 
 
 @dataclass(frozen=True)
@@ -371,6 +386,14 @@ class TrialSample:
         codes = np.unique(speakers, return_inverse=True)[1].astype(np.int32)
         row, column = np.divmod(positions, len(task.test))
         return cls(positions, kinds, weights, (codes[row], codes[len(enrolled) + column]))
+
+    def of_enrolments(self, mask: BoolArray, n_tests: int) -> TrialSample:
+        """Return the sampled trials of the enrolments in a mask (enrolments,)."""
+        chosen = mask[self.positions // n_tests]
+        kinds = {kind: trials[chosen] for kind, trials in self.kinds.items()}
+        enrolled, tested = self.people
+        people = enrolled[chosen], tested[chosen]
+        return TrialSample(self.positions[chosen], kinds, self.weights, people)
 
     def scores(self, matrix: Names) -> Names:
         """Return the scores (n,) of the sampled trials from the matrix of all scores."""

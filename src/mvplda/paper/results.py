@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,10 @@ EXPLANATIONS = {
 vectors are unchanged."""
 
 
+Measured = tuple[Evaluation, Intervals | None]
+"""Error rates and costs per kind of trial, and their intervals over speakers."""
+
+
 @dataclass(frozen=True)
 class SystemResult:
     """Result of one system.
@@ -66,6 +70,7 @@ class SystemResult:
     llr : whether the scores are log-likelihood ratios
     sample : (n,) scores of the trials for intervals and comparisons
     seeds : result of `over_seeds`; empty for a single seed
+    groups : results of the enrolments of each group, such as a gender; empty without groups
     """
 
     name: str
@@ -75,7 +80,8 @@ class SystemResult:
     seconds: float
     llr: bool
     sample: Names
-    seeds: Mapping[str, Any] = field(default_factory=dict)
+    seeds: Card = field(default_factory=dict)
+    groups: Mapping[str, Measured] = field(default_factory=dict)
 
     def cells(self, form: str = "") -> list[str]:
         """Return the columns of `Evaluation.summary` as text.
@@ -97,15 +103,30 @@ class SystemResult:
             return [seeds_cell(row) for row in self.seeds.values()]
         return self.cells(BRACKETS)[: len(self.evaluation.rows)]
 
+    def of_group(self, name: str) -> SystemResult:
+        """Return the result of the enrolments of one group."""
+        evaluation, intervals = self.groups[name]
+        return replace(self, evaluation=evaluation, intervals=intervals, seeds={}, groups={})
+
     def to_dict(self) -> Json:
         """Return plain values for JSON."""
         values: Json = {"title": self.title, "seconds": round(self.seconds, 2)}
-        values |= self.evaluation.to_dict()
-        if self.intervals is not None:
-            values["intervals"] = self.intervals.to_dict()
+        values |= _measured_values(self.evaluation, self.intervals)
+        if self.groups:
+            values["groups"] = {
+                name: _measured_values(*measured) for name, measured in self.groups.items()
+            }
         if self.seeds:
             values["seeds"] = dict(self.seeds)
         return values
+
+
+def _measured_values(evaluation: Evaluation, intervals: Intervals | None) -> Json:
+    """Return error rates and intervals as plain values for JSON."""
+    values: Json = dict(evaluation.to_dict())
+    if intervals is not None:
+        values["intervals"] = intervals.to_dict()
+    return values
 
 
 def table_line(name: str, cells: Sequence[str]) -> str:
@@ -113,7 +134,7 @@ def table_line(name: str, cells: Sequence[str]) -> str:
     return f"{name:40}" + "".join(f"  {cell:>7}" for cell in cells)
 
 
-def over_seeds(runs: Sequence[tuple[Evaluation, Intervals | None]]) -> Json:
+def over_seeds(runs: Sequence[Measured]) -> Json:
     """Summarise the EER by kind over runs with different seeds.
 
     The 95 % interval combines two independent sources of variation, whose variances add up on a logarithmic scale: the
@@ -209,6 +230,12 @@ class Results:
         lines.append(f"paper: arXiv 1704.06061, on {published_corpus}")
         return "\n".join(lines)
 
+    def of_groups(self) -> dict[str, Results]:
+        """Return the results of the enrolments of each group, without comparisons and published figures."""
+        names = self.systems[0].groups
+        by_group = {name: tuple(system.of_group(name) for system in self.systems) for name in names}
+        return {name: Results(systems, {}) for name, systems in by_group.items()}
+
     def best(self) -> SystemResult:
         """Return the system with the lowest total EER."""
         return min(self.systems, key=lambda system: system.evaluation["Total"]["eer"])
@@ -240,13 +267,26 @@ class Results:
 
     def save(self, folder: Path) -> None:
         """Write table.txt and results.json to a folder."""
-        sections = [self.summary, self.table(), "\n".join(align_columns(self.claims()))]
+        sections = [self.summary, self.table()]
+        for name, results in self.of_groups().items():
+            sections.append(f"Enrolments of {name} speakers only:\n{results.table()}")
+        sections.append("\n".join(align_columns(self.claims())))
         files = {
             "table.txt": "\n\n".join(sections) + "\n",
             "results.json": results_text(self.to_dict()),
         }
         for name, content in files.items():
             write_atomically(folder / name, content.encode())
+
+    def html_table(self) -> str:
+        """Return the error rates of all systems with intervals as an HTML table."""
+        rows = []
+        for system in self.systems:
+            cells = system.cells(draw.INTERVAL)
+            rows.append([html.escape(system.title), *cells, f"{system.seconds:.1f}"])
+        best = self.best()
+        head = ["EER, %", *(heading for heading, _, _ in best.evaluation.summary()), "s"]
+        return draw.html_table(head, rows, self.systems.index(best))
 
     def write_page(self, path: Path, source: str) -> None:
         """Write the report page: all systems, comparisons, and details of the best system.
@@ -258,14 +298,13 @@ class Results:
             title: (system.evaluation, system.intervals) for title, system in by_title.items()
         }
         plot = draw.figures(SystemsDisplay(errors, self.kinds))
-        rows = []
-        for title, system in by_title.items():
-            cells = system.cells(draw.INTERVAL)
-            rows.append([html.escape(title), *cells, f"{system.seconds:.1f}"])
         best = self.best()
+        by_group = "".join(
+            f"<h3>Enrolments of {html.escape(name)} speakers</h3>{results.html_table()}"
+            for name, results in self.of_groups().items()
+        )
         best_errors = (best.evaluation, best.intervals)
         finding = html.escape(f"Best system: {best.title}, {draw.headline(*best_errors)}.")
-        head = ["EER, %", *(heading for heading, _, _ in best.evaluation.summary()), "s"]
         explanations = {title: explained(system.name) for title, system in by_title.items()}
         comparison_head, *claims = self.claims()
         comparisons = [[html.escape(cell) for cell in row] for row in claims]
@@ -273,7 +312,7 @@ class Results:
         body = (
             f'<p class="finding">{finding}</p>'
             f"<p>{'<br>'.join(map(html.escape, self.summary.splitlines()))}</p>"
-            f"<h2>Systems</h2>{draw.html_table(head, rows, self.systems.index(best))}{plot}"
+            f"<h2>Systems</h2>{self.html_table()}{by_group}{plot}"
             f"<h2>Comparisons</h2>{draw.html_table(comparison_head, comparisons)}"
             f"<h2>What the names mean</h2>{draw.definition_list(explanations)}"
             f"<h2>{html.escape(best.title)}</h2>{draw.tables(*best_errors)}{draw.notes_list(notes)}"

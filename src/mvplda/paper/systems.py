@@ -96,6 +96,15 @@ class Task:
         return self.corpus.labels_at(self.corpus.protocol.test, self.views)
 
     @property
+    def groups(self) -> dict[str, BoolArray]:
+        """Mask of the enrolments of each group; empty unless there are several groups."""
+        if self.corpus.groups is None:
+            return {}
+        groups = self.corpus.groups[self.corpus.protocol.first]
+        names = np.unique(groups).tolist()
+        return {name: groups == name for name in names} if len(names) > 1 else {}
+
+    @property
     def cell(self) -> str:
         """Interaction view, whose classes are the cells: ``speaker:phrase``."""
         return ":".join(self.views)

@@ -81,6 +81,8 @@ class Corpus:
     protocol : training utterances, enrolments and tests
     source : citation
     sessions : (n,) session or repetition of each utterance within its cell; None if unknown
+    groups : (n,) group of each utterance, such as the speaker's gender; enrolments of each group are also evaluated
+        separately. None: no groups
     """
 
     name: str
@@ -90,6 +92,7 @@ class Corpus:
     protocol: Protocol
     source: str = ""
     sessions: Names | None = None
+    groups: Names | None = None
 
     def __post_init__(self) -> None:
         count, first = repeated(self.ids.tolist())
