@@ -19,7 +19,7 @@ import numpy as np
 
 from mvplda.coded import Coded
 from mvplda.io.trials import Trials, read_rsr2015_enrolment, rsr2015_utterance
-from mvplda.paper.corpora import load_corpus, public
+from mvplda.paper.corpora import load_corpus, rsr2015
 from mvplda.paper.experiment import run_experiment
 from mvplda.paper.experiment_settings import read_recipe
 from mvplda.paper.provenance import provenance, write_results
@@ -88,7 +88,7 @@ def made_lists(folder: Path, genders: list[str]) -> tuple[dict[str, tuple[str, .
         columns = zip((list(own), tests), pair, strict=True)
         parts.append([Coded(np.array(names), codes.astype(np.int32)) for names, codes in columns])
     enrol, test = zip(*parts, strict=True)
-    return models, Trials(public._joined(list(enrol)), public._joined(list(test)))
+    return models, Trials(rsr2015._joined(list(enrol)), rsr2015._joined(list(test)))
 
 
 def write_vectors(root: Path, path: Path) -> None:
@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--made-lists", action="store_true", help="do not read the lists of trials")
     given = parser.parse_args()
     if given.made_lists:
-        public._read_lists = made_lists
+        rsr2015._read_lists = made_lists
     root = given.folder
     vectors = root / "vectors.npz"
     if not vectors.is_file():

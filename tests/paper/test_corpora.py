@@ -19,6 +19,7 @@ from mvplda.paper.corpora import (
 )
 from mvplda.paper.corpora.corpus import safe_ids, session_order
 from mvplda.paper.corpora.folder import match_files, read_corpus_table
+from mvplda.paper.systems import Task
 
 
 def touch(root, *names):
@@ -242,38 +243,143 @@ def test_speech_commands_enrols_one_recording(tmp_path):
 
 
 def rsr2015_files(root, speakers=("m001", "m101", "m102"), phrases=2):
-    names = [
-        f"{s}_{k:02d}_{p:03d}"
-        for s in speakers
-        for k in range(1, 10)
-        for p in range(1, phrases + 1)
-    ]
-    touch(root, *(f"sph/male/{name[:4]}/{name}.sph" for name in names))
+    for s in speakers:
+        gender = {"m": "male", "f": "female"}[s[0]]
+        names = [f"{s}_{k:02d}_{p:03d}" for k in range(1, 10) for p in range(1, phrases + 1)]
+        touch(root, *(f"sph/{gender}/{s}/{name}.sph" for name in names))
 
 
-def write_keys(root, marks="YN"):
-    folder = root / "key" / "part1"
-    (folder / "trn").mkdir(parents=True)
-    (folder / "ndx").mkdir(parents=True)
+MARKS = {"TC": "Y,N,N,N", "TW": "N,Y,N,N", "IC": "N,N,Y,N", "IW": "N,N,N,Y"}
+
+
+def write_keys(root, names=("3sess-pwd_eval", "3sess-pwd_eval"), speakers=("m101", "m102")):
+    """Write the lists of enrolments and trials of one gender in the form of the corpus's key."""
+    gender = {"m": "male", "f": "female"}[speakers[0][0]]
+    lists: dict[str, list[str]] = {"trn": [], "ndx": []}
+    for s in speakers:
+        files = ",".join(f"{gender}/{s}/{s}_{k:02d}_001.sph" for k in (1, 4, 7))
+        lists["trn"].append(f"{s}_001 {files}")
+        for t in speakers:
+            mark = MARKS["TC" if s == t else "IC"]
+            lists["ndx"].append(f"{s}_001,{t}/{t}_02_001.sph,{mark}")
+    for (kind, lines), name in zip(lists.items(), names, strict=True):
+        path = root / "key/part1" / kind / f"{name}_{gender[0]}.{kind}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(lines) + "\n")
+
+
+def write_public_list(folder, men=("m101", "m102"), women=("f095",)):
+    """Write enrolments and trials in the form of github.com/Xflick/RSR2015_trials."""
     models, trials = [], []
-    for s in ("m101", "m102"):
-        files = ",".join(f"male/{s}/{s}_{k:02d}_001.sph" for k in (1, 4, 7))
-        models.append(f"{s}_001,{files}")
-        for t in ("m101", "m102"):
-            same = s == t
-            flags = ["Y" if same else "N", "N", "N" if same else "Y", "N"]
-            trials.append(f"{s}_001,male/{t}/{t}_02_001.sph,{','.join(flags)}")
-    (folder / "trn" / "3sess-pwd_eval_m.trn").write_text("\n".join(models) + "\n")
-    (folder / "ndx" / "3sess-pwd_eval_m.ndx").write_text("\n".join(trials) + "\n")
+    for s in (*women, *men):
+        names = [f"{s}_001-{s}_{k:02d}_001" for k in (1, 4, 7)]
+        models.append(f"{s}_001 {' '.join(names)} ")
+        for t in (*women, *men):
+            for p in ("001", "002"):
+                mark = "target" if (s, "001") == (t, p) else "nontarget"
+                trials.append(f"{s}_001 {t}_{p}-{t}_02_{p} {mark}")
+    folder.mkdir(parents=True)
+    (folder / "enroll_spk2utt").write_text("\n".join(models) + "\n")
+    (folder / "trials_td").write_text("\n".join(trials) + "\n")
 
 
 def test_rsr2015_without_lists_is_an_error_and_not_all_against_all(tmp_path):
     rsr2015_files(tmp_path)
-    with pytest.raises(DataError, match=r"list\(s\) are missing.*corpus\.keys=FOLDER"):
+    with pytest.raises(DataError) as refused:
         load_corpus("rsr2015", tmp_path, gender="male")
+    message = str(refused.value)
+    assert "2 list(s) are missing" in message
+    assert "trn/3sess-pwd_eval_m.trn or 3sesspwd_eval_m.trn" in message
+    assert "corpus.keys=FOLDER" in message
+    assert "Xflick/RSR2015_trials" in message
     write_keys(tmp_path)
     corpus = load_corpus("rsr2015", tmp_path, gender="male")
     assert set(corpus.labels["speaker"][corpus.protocol.train]) == {"m001"}
+
+
+@pytest.mark.parametrize("enrolments", ["3sess-pwd_eval", "3sesspwd_eval"])
+@pytest.mark.parametrize("trials", ["3sess-pwd_eval", "3sesspwd_eval"])
+def test_rsr2015_lists_have_two_spellings(tmp_path, enrolments, trials):
+    rsr2015_files(tmp_path)
+    write_keys(tmp_path, (enrolments, trials))
+    corpus = load_corpus("rsr2015", tmp_path, gender="male")
+    protocol = corpus.protocol
+    assert list(protocol.enrol) == ["m101_001", "m102_001"]
+    assert corpus.sessions is not None
+    assert set(corpus.sessions[protocol.enrolled]) == {"01", "04", "07"}
+    assert corpus.ids[protocol.test].tolist() == ["m101/m101_02_001", "m102/m102_02_001"]
+
+
+@pytest.mark.parametrize("folder", ["", "trials", "trials/text_dependent"])
+def test_rsr2015_has_a_public_list_of_trials(tmp_path, folder, caplog):
+    people = ("f001", "f095", "m001", "m101", "m102")
+    rsr2015_files(tmp_path, people)
+    write_public_list(tmp_path / "lists/trials/text_dependent")
+    corpus = load_corpus("rsr2015", tmp_path, keys=tmp_path / "lists" / folder)
+    protocol = corpus.protocol
+    assert set(corpus.labels["speaker"][protocol.train]) == {"f001", "m001"}
+    assert corpus.ids[protocol.enrol["f095_001"]].tolist() == [
+        f"f095/f095_{session}_001" for session in ("01", "04", "07")
+    ]
+    assert len(protocol.trials or ()) == 18
+    task = Task(corpus, np.zeros((len(corpus), 2)))
+    counts = {kind: int(mask.sum()) for kind, mask in task.kinds.items()}
+    assert counts == {"TC": 3, "TW": 3, "IC": 6, "IW": 6}
+    men = load_corpus("rsr2015", tmp_path, keys=tmp_path / "lists" / folder, gender="male")
+    assert list(men.protocol.enrol) == ["m101_001", "m102_001"]
+    # impostors of the public list may be of the other gender
+    assert len(men.protocol.trials or ()) == 12
+    assert not caplog.text
+
+
+def test_rsr2015_evaluates_men_women_and_both(tmp_path):
+    rsr2015_files(tmp_path, ("f001", "f095", "f096", "m001", "m101", "m102"))
+    write_keys(tmp_path)
+    write_keys(tmp_path, speakers=("f095", "f096"))
+    corpus = load_corpus("rsr2015", tmp_path)
+    assert corpus.groups is not None
+    groups = Task(corpus, np.zeros((len(corpus), 2))).groups
+    assert {name: mask.tolist() for name, mask in groups.items()} == {
+        "female": [False, False, True, True],
+        "male": [True, True, False, False],
+    }
+    # a single group is not evaluated separately
+    men = load_corpus("rsr2015", tmp_path, gender="male")
+    assert not Task(men, np.zeros((len(men), 2))).groups
+
+
+def test_marks_that_contradict_the_ids_are_counted(tmp_path, caplog):
+    rsr2015_files(tmp_path, ("f001", "f095", "f096", "m001", "m101", "m102"))
+    write_keys(tmp_path)
+    write_keys(tmp_path, speakers=("f095", "f096"))
+    load_corpus("rsr2015", tmp_path)
+    assert not caplog.text
+    men = tmp_path / "key/part1/ndx/3sess-pwd_eval_m.ndx"
+    swapped = men.read_text().replace(MARKS["TC"], "?").replace(MARKS["IC"], MARKS["IW"])
+    men.write_text(swapped.replace("?", MARKS["TW"]))
+    corpus = load_corpus("rsr2015", tmp_path)
+    assert "4 of 4 marks in 3sess-pwd_eval_m.ndx contradict" in caplog.text
+    assert "2 TC marked TW" in caplog.text
+    assert "2 IC marked IW" in caplog.text
+    assert "eval_f" not in caplog.text
+    # the ids are used
+    kinds = Task(corpus, np.zeros((len(corpus), 2))).kinds
+    assert {kind: int(mask.sum()) for kind, mask in kinds.items()}["TC"] == 4
+    # a mark that is missing contradicts nothing
+    caplog.clear()
+    men.write_text(men.read_text().replace("Y", "N"))
+    load_corpus("rsr2015", tmp_path)
+    assert not caplog.text
+
+
+def test_marks_of_the_public_list_are_compared_too(tmp_path, caplog):
+    rsr2015_files(tmp_path, ("f095", "m001", "m101", "m102"))
+    write_public_list(tmp_path / "lists")
+    file = tmp_path / "lists/trials_td"
+    file.write_text(file.read_text().replace("m101_02_001 target", "m101_02_001 nontarget"))
+    load_corpus("rsr2015", tmp_path, keys=tmp_path / "lists")
+    assert "1 of 18 marks in trials_td contradict" in caplog.text
+    assert "1 TC marked nontarget" in caplog.text
 
 
 def test_rsr2015_lists_stay_coded(tmp_path, monkeypatch):

@@ -59,9 +59,10 @@ def rsr2015(root):
                         kind = 2 * (test_name != name) + (test_phrase != phrase)
                         marks = ["Y" if k == kind else "N" for k in range(4)]
                         trials.append(",".join([model, file, *marks]))
-        lists = {"trn": enrolments, "ndx": trials}
-        for kind, lines in lists.items():
-            path = root / f"key/part1/{kind}/3sess-pwd_eval_{gender[0]}.{kind}"
+        # the published names: the list of enrolments has no hyphen
+        lists = {"trn/3sesspwd_eval": enrolments, "ndx/3sess-pwd_eval": trials}
+        for name, lines in lists.items():
+            path = root / f"key/part1/{name}_{gender[0]}.{name[:3]}"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("\n".join(lines) + "\n")
 
@@ -101,6 +102,7 @@ def test_from_recordings_to_the_papers_table(tmp_path, name):
     figures = {"2.37", "3.91"} if name == "huiting" else {"3.23", "6.50"}
     # published figures are shown next to corpora of phrases, not of single words
     assert (figures <= set(table.split())) == (name != "speech-commands")
+    assert ("Enrolments of female speakers" in table) == (name == "rsr2015")
     results = json.loads((output / "results.json").read_text())
     assert list(results["systems"]) == [
         "cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw", "jplda-interaction", "best",

@@ -4,7 +4,7 @@ Importing a module that defines a corpus registers it in `CORPORA`; `load_corpus
 """
 
 from ...voice.audio.decode import FileSegment
-from . import folder, public  # noqa: F401
+from . import folder, public, rsr2015  # noqa: F401
 from .corpus import (
     CORPORA,
     Corpus,

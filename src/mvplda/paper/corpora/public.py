@@ -1,4 +1,4 @@
-"""Public corpora: C-VAU, Speech Commands and AudioMNIST, which are free, and the paper's RSR2015 and Huiting202."""
+"""Corpora of the field: C-VAU, Speech Commands and AudioMNIST, which are free, and the paper's Huiting202."""
 
 from __future__ import annotations
 
@@ -7,19 +7,14 @@ from typing import Unpack
 
 import numpy as np
 
-from ..._typing import IntArray, Names, PathLike
-from ...coded import Coded
+from ..._typing import PathLike
 from ...exceptions import DataError, ParameterError
-from ...io.lists import Groups
-from ...io.trials import Trials, read_rsr2015_enrolment, read_trials, rsr2015_utterance
 from .corpus import (
     Corpus,
     Protocol,
     ProtocolOptions,
     TrainingClasses,
-    abbreviated,
     enrolments,
-    listed_protocol,
     register_corpus,
     training_rows,
 )
@@ -36,15 +31,6 @@ AUDIOMNIST_SOURCE = "AudioMNIST, Becker et al., 2018"
 HUITING_SOURCE = "Huiting202, Shi et al., arXiv 1704.06061; not published"
 HUITING_TRAINING = 132
 """Training speakers of Huiting202 in the paper, which tests the other 70."""
-RSR2015_SOURCE = "RSR2015 part I, Larcher, Lee, Ma and Li, 2014"
-SOUND_FOLDERS = ("wav", "flac", "sph")
-"""Folders in order of preference: SPHERE files may be compressed by Shorten, which sound libraries cannot read."""
-PATTERN = "{gender}/{speaker}/{speaker}_{session}_{phrase}"
-PHRASES = 30
-"""Part I consists of the phrases 001 to 030; parts II and III have higher numbers."""
-EVALUATION = {"male": 101, "female": 95}
-"""Number of the first speaker of the evaluation set, m101 to m157 and f095 to f143. Lower numbers belong to the
-background set, m001 to m050 and f001 to f047, and to the development set."""
 
 
 @register_corpus(
@@ -169,99 +155,3 @@ def huiting(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
     if len(np.unique(listing.fields["speaker"])) > HUITING_TRAINING:
         protocol.setdefault("training", HUITING_TRAINING)
     return listing.corpus("huiting", HUITING_SOURCE, **protocol)
-
-
-@register_corpus("rsr2015", root="the licensed corpus, with sph/ and key/")
-def rsr2015(
-    root: PathLike,
-    *,
-    gender: str | None = None,
-    keys: PathLike | None = None,
-) -> Corpus:
-    """RSR2015 part I: as in the paper, train on background and development speakers, and evaluate each gender.
-
-    Parameters
-    ----------
-    root : folder of the corpus with the files ``sph/<gender>/<speaker>/<speaker>_<session>_<phrase>.sph``. Converted
-        files under ``wav`` or ``flac`` take precedence
-    gender : "male" or "female" evaluates one gender, None both, each against itself. Speakers of both genders are
-        training speakers in any case
-    keys : folder of the lists ``trn/3sess-pwd_eval_m.trn`` and ``ndx/3sess-pwd_eval_m.ndx`` (``f`` for female) of
-        enrolments and trials; None: ``key/part1`` under the root. Missing lists are an error
-    """
-    if gender not in (None, *EVALUATION):
-        raise ParameterError(f"gender is 'male' or 'female', or None for both; got {gender!r}")
-    root = Path(root)
-    listing = match_files(_sound(root), PATTERN)
-    phrase = _numbers(listing.fields["phrase"])
-    number = _numbers(np.array([name[1:] for name in listing.fields["speaker"].tolist()]))
-    is_part_1 = (number > 0) & (phrase > 0) & (phrase <= PHRASES)
-    listing = listing.take(np.flatnonzero(is_part_1))
-    ids = np.array([rsr2015_utterance(path) for path in listing.ids.tolist()])
-    genders = listing.fields["gender"]
-
-    # both genders are training speakers, whichever is evaluated
-    evaluated = np.zeros(len(ids), dtype=bool)
-    train = np.zeros(len(ids), dtype=bool)
-    evaluated_genders = [gender] if gender else list(EVALUATION)
-    for name, first_number in EVALUATION.items():
-        is_evaluation_speaker = number[is_part_1] >= first_number
-        train |= (genders == name) & ~is_evaluation_speaker
-        evaluated |= (genders == name) & is_evaluation_speaker & (name in evaluated_genders)
-    if not (train.any() and evaluated.any()):
-        raise DataError(
-            f"rsr2015: expected utterances of training and of evaluation speakers, such as male/m001/m001_01_001; got "
-            f"{int(train.sum())} to train on and {int(evaluated.sum())} to evaluate"
-        )
-
-    keys = root / "key/part1" if keys is None else Path(keys)
-    models, trials = _read_lists(keys, evaluated_genders)
-    protocol = listed_protocol(ids, models, trials, np.flatnonzero(train))
-    labels = listing.labels(VIEWS)
-    session = listing.fields["session"]
-    return Corpus("rsr2015", ids, labels, listing.files, protocol, RSR2015_SOURCE, session)
-
-
-def _numbers(texts: Names) -> IntArray:
-    """Convert texts (n,) to numbers; texts that are not numbers become 0."""
-    return np.where(np.char.isdecimal(texts), texts, "0").astype(np.int64)
-
-
-def _sound(root: Path) -> Path:
-    """Return the folder that contains the sound files of both genders."""
-    for name in SOUND_FOLDERS:
-        if any((root / name / gender).is_dir() for gender in EVALUATION):
-            return root / name
-    expected = ", ".join(str(root / name / "male") for name in SOUND_FOLDERS)
-    raise DataError(
-        f"RSR2015 was not found; expected one of the folders {expected}. RSR2015 is licensed by I2R, Singapore: pass "
-        "the folder that contains sph/<male|female>/<speaker>/*.sph"
-    )
-
-
-def _read_lists(folder: Path, genders: list[str]) -> tuple[Groups, Trials]:
-    """Read the enrolments and trials of the given genders."""
-    files = {
-        kind: [folder / kind / f"3sess-pwd_eval_{name[0]}.{kind}" for name in genders]
-        for kind in ("trn", "ndx")
-    }
-    missing = [str(file) for paths in files.values() for file in paths if not file.is_file()]
-    if missing:
-        raise DataError(
-            f"rsr2015: {len(missing)} list(s) are missing: {abbreviated(missing)}. Add them, set their folder "
-            "(-s corpus.keys=FOLDER), or evaluate one gender (-s corpus.gender=male)"
-        )
-    models: Groups = {}
-    for file in files["trn"]:
-        models |= read_rsr2015_enrolment(file)
-    lists = [read_trials(file) for file in files["ndx"]]
-    enrol = _joined([trials.enrol for trials in lists])
-    test = _joined([trials.test for trials in lists])
-    return models, Trials(enrol, test)
-
-
-def _joined(columns: list[Coded]) -> Coded:
-    """Concatenate coded columns without decoding them, because they have tens of millions of rows."""
-    starts = np.cumsum([0, *(len(column.names) for column in columns[:-1])], dtype=np.int32)
-    codes = [column.codes + start for column, start in zip(columns, starts, strict=True)]
-    return Coded(np.concatenate([column.names for column in columns]), np.concatenate(codes))
