@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -117,6 +119,50 @@ def test_a_resumed_training_equals_an_uninterrupted_one(tmp_path):
     checkpoint.write_bytes(b"torn")
     with pytest.raises(FileFormatError, match="remove it"):
         train_network(features, labels, PAPER, checkpoint=checkpoint)
+
+
+def test_the_duration_is_estimated_before_training(monkeypatch):
+    features, labels = toy()
+    network = replace(PAPER, pretrained=True, pretraining=Pretraining(gaussian_epochs=6, epochs=4))
+    settings = Training(epochs=5, batch=16)
+    silent = train_network(features, labels, network, settings)
+    lines: list[str] = []
+    trained = train_network(features, labels, network, settings, echo=lines.append)
+    assert lines == ["training takes about a minute"]
+    # the estimate leaves no trace in the network
+    np.testing.assert_array_equal(silent.extract(features), trained.extract(features))
+
+    # with batches that take a known time, the estimate is the time of all epochs of all machines and of the network
+    batches = training.FrameBatches.batches
+
+    def slow(source, size, rng):
+        for batch in batches(source, size, rng):
+            time.sleep(0.02)
+            yield batch
+
+    monkeypatch.setattr(training.FrameBatches, "batches", slow)
+    estimates = []
+    monkeypatch.setattr(
+        training.TrainingState,
+        "epochs",
+        lambda run, verbose: estimates.extend(
+            [run.remaining_seconds(True), run.remaining_seconds(False)]
+        ),
+    )
+    train_network(features, labels, PAPER, replace(settings, batch=256))
+    steps = len(features.frames) // 256
+    whole, supervised = estimates
+    assert 5 * steps * 0.02 < supervised < 5 * steps * 0.1
+    # ten epochs of the first machine and five of the second
+    assert 20 * steps * 0.02 < whole
+
+
+def test_durations_have_a_unit():
+    assert [training._as_duration(seconds) for seconds in (5, 150, 9000)] == [
+        "a minute",
+        "2 minutes",
+        "2.5 hours",
+    ]
 
 
 def test_a_view_with_a_single_class_is_refused():

@@ -186,6 +186,7 @@ def _network_vectors(
         configuration.network,
         configuration.training,
         checkpoint=checkpoint,
+        echo=echo,
         verbose=verbose,
     )
     extractor = write_extractor(trained, recipe, output / "extractor.onnx")

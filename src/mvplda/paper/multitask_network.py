@@ -15,8 +15,9 @@ Contrastive divergence (CD-1) approximates the expectation under the model by on
 from __future__ import annotations
 
 import math
+import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,8 @@ PROBE_FRAMES = 4096
 """Frames that initialise each machine and check each pre-trained layer."""
 CONSTANT_DEVIATION = 0.01
 """Mean standard deviation of units over frames below which a layer carries no information about the frame."""
+TIMED_STEPS, TIMED_SECONDS = 20, 2.0
+"""Steps that an estimate of a duration measures at most, and seconds after which it ends."""
 MEAN_RATE = 0.01
 """Weight of a new batch in the running means of visible and hidden units."""
 
@@ -171,6 +174,48 @@ def pretrain(
         layer.weight.copy_(machine.weight.T)
         layer.bias.copy_(machine.hidden_bias)
         _warn_if_constant(body.hidden(probe, number + 1), number)
+
+
+@torch.no_grad()
+def pretraining_seconds(body: PaperBody, source: FrameBatches, settings: Pretraining) -> float:
+    """Estimate the duration of `pretrain` from a few steps of the first and of the last machine."""
+    rng = np.random.default_rng(0)
+    probe = source.sample(PROBE_FRAMES, rng)
+    last = len(body.layers) - 1
+    ends = []
+    for number, rate in ((0, settings.gaussian_rate), (last, settings.rate)):
+        visible = body.hidden(probe, number)
+        machine = BoltzmannMachine.start(visible, body.settings.hidden, gaussian=number == 0)
+        ends.append(
+            seconds_per_step(
+                lambda batch, number=number, rate=rate, machine=machine: machine.step(
+                    body.hidden(batch[0], number), rate, settings
+                ),
+                source.batches(settings.batch, rng),
+            )
+        )
+    # every layer below a machine adds the same duration
+    machines = np.interp(np.arange(1, last + 1), [0, last], ends)
+    per_step = settings.gaussian_epochs * ends[0] + settings.epochs * float(machines.sum())
+    return per_step * source.steps(settings.batch)
+
+
+def seconds_per_step(
+    step: Callable[[tuple[Tensor, Tensor]], Tensor], batches: Iterable[tuple[Tensor, Tensor]]
+) -> float:
+    """Measure the mean duration of a step after the first, which includes the start of the device."""
+    started = time.perf_counter()
+    elapsed = 0.0
+    count = 0
+    for count, batch in enumerate(batches):
+        # reading the value waits for the device
+        float(step(batch))
+        elapsed = time.perf_counter() - started
+        if count == 0:
+            started = time.perf_counter()
+        elif count >= TIMED_STEPS or elapsed > TIMED_SECONDS:
+            break
+    return elapsed / max(count, 1)
 
 
 def _warn_if_constant(outputs: Tensor, number: int) -> None:

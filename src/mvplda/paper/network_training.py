@@ -11,17 +11,17 @@ import io
 import logging
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from .._progress import Progress
-from .._typing import Card, Columns, IntArray
+from .._typing import Card, Columns, IntArray, Json
 from ..atomic_files import write_atomically
 from ..exceptions import FileFormatError, LabelError, NumericalError, ParameterError
 from ..labels import encode_labels
@@ -29,7 +29,16 @@ from ..voice.extractors.onnx_network import OnnxNetwork
 from ..voice.extractors.recipe import Features, Network, Recipe, Samples, recipe_to_toml
 from .experiment_settings import PaperNetwork, Training
 from .frames import FeatureSet, frames_of
-from .multitask_network import Heads, PaperBody, Tensor, pretrain, stacked_positions, torch
+from .multitask_network import (
+    Heads,
+    PaperBody,
+    Tensor,
+    pretrain,
+    pretraining_seconds,
+    seconds_per_step,
+    stacked_positions,
+    torch,
+)
 
 __all__ = ["TrainedNetwork", "train_network", "write_extractor"]
 
@@ -76,6 +85,7 @@ def train_network(
     training: Training = DEFAULT_TRAINING,
     *,
     checkpoint: Path | None = None,
+    echo: Callable[[str], object] | None = None,
     verbose: bool = False,
 ) -> TrainedNetwork:
     """Train a network on the labels of all views at once.
@@ -87,6 +97,7 @@ def train_network(
     network : architecture and pre-training
     training : settings of the optimiser
     checkpoint : file to resume from if it exists; written after every epoch
+    echo : called with an estimate of the duration before the training starts
     verbose : show one line per epoch on standard error
 
     Raises
@@ -121,17 +132,12 @@ def train_network(
         body.to(device)
         heads.to(device)
         source = FrameBatches(features, frames, codes, network.context)
-        optimiser = torch.optim.SGD(
-            [*body.parameters(), *heads.parameters()],
-            lr=training.learning_rate,
-            momentum=training.momentum,
-            fused=device.type == "cuda",
-        )
         key = _training_key(features, codes, network, training)
-        run = TrainingState(
-            body, heads, source, training, optimiser, list(classes), checkpoint, key
-        )
-        if not run.resume() and network.pretrained:
+        run = TrainingState(body, heads, source, training, list(classes), checkpoint, key)
+        needs_pretraining = not run.resume() and network.pretrained
+        if echo is not None:
+            echo(f"training takes about {_as_duration(run.remaining_seconds(needs_pretraining))}")
+        if needs_pretraining:
             pretrain(body, source, network.pretraining, seed, verbose)
             run.save()
         run.epochs(verbose)
@@ -159,11 +165,34 @@ class TrainingState:
     heads: Heads
     source: FrameBatches
     training: Training
-    optimiser: torch.optim.Optimizer
     views: list[str]
     checkpoint: Path | None
     key: str
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[Json] = field(default_factory=list)
+    optimiser: torch.optim.Optimizer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.optimiser = torch.optim.SGD(
+            [*self.body.parameters(), *self.heads.parameters()],
+            lr=self.training.learning_rate,
+            momentum=self.training.momentum,
+            fused=self.source.device.type == "cuda",
+        )
+
+    def remaining_seconds(self, needs_pretraining: bool) -> float:
+        """Estimate the duration of the remaining training from a few steps of a copy of the network."""
+        trial = replace(self, body=deepcopy(self.body), heads=deepcopy(self.heads))
+        # the same random numbers follow, whether or not the duration is estimated
+        device = self.source.device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            batches = self.source.batches(self.training.batch, np.random.default_rng(0))
+            seconds = seconds_per_step(lambda batch: trial.step(*batch)[0], batches)
+            epochs = self.training.epochs - len(self.history)
+            seconds *= epochs * self.source.steps(self.training.batch)
+            if needs_pretraining:
+                settings = self.body.settings.pretraining
+                seconds += pretraining_seconds(trial.body, self.source, settings)
+        return seconds
 
     def epochs(self, verbose: bool) -> None:
         """Train for the remaining epochs, and write a checkpoint after each."""
@@ -178,23 +207,17 @@ class TrainingState:
         """Train for one pass over the data."""
         training = self.training
         number = len(self.history)
-        kind = self.source.device.type
         # a seed per epoch: a resumed run draws the same orders as an uninterrupted one
         rng = np.random.default_rng([training.random_state, 4, number])
-        steps = max(1, len(self.source.frames) // training.batch)
+        steps = self.source.steps(training.batch)
         # collected on the device: reading a value in every step would make the CPU wait for it
         losses = []
         accuracies = []
         for step, (stacked, codes) in enumerate(self.source.batches(training.batch, rng)):
             progress = (number + step / steps) / training.epochs
             self.optimiser.param_groups[0]["lr"] = training.learning_rate * (1 - progress)
-            with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda", cache_enabled=False):
-                hidden = self.body.hidden(stacked)
-            loss, accuracy = self.heads(hidden, codes)
-            self.optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            self.optimiser.step()
-            losses.append(loss.detach())
+            loss, accuracy = self.step(stacked, codes)
+            losses.append(loss)
             accuracies.append(accuracy)
 
         mean = float(torch.stack(losses).mean())
@@ -205,6 +228,17 @@ class TrainingState:
         means = torch.stack(accuracies).mean(dim=0).tolist()
         by_view = dict(zip(self.views, means, strict=True))
         self.history.append({"epoch": number + 1, "loss": mean, "accuracy": by_view})
+
+    def step(self, stacked: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
+        """Update the network by one batch; return the loss and the accuracy per view, on the device."""
+        kind = self.source.device.type
+        with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda", cache_enabled=False):
+            hidden = self.body.hidden(stacked)
+        loss, accuracy = self.heads(hidden, codes)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimiser.step()
+        return loss.detach(), accuracy
 
     def line(self) -> str:
         """Return the loss and the accuracies of the last epoch as text."""
@@ -280,10 +314,23 @@ class FrameBatches:
             if len(centre) == size or len(order) < size:
                 yield self.stacked(centre), self.codes[self.utterance[centre]]
 
+    def steps(self, size: int) -> int:
+        """Return the number of batches per epoch."""
+        return max(1, len(self.frames) // size)
+
     def sample(self, count: int, rng: Generator) -> Tensor:
         """Return `count` random stacked frames, or all frames if there are fewer."""
         chosen = rng.permutation(len(self.frames))[:count]
         return self.stacked(torch.from_numpy(chosen).to(self.device))
+
+
+def _as_duration(seconds: float) -> str:
+    """Return a duration as text, such as "3.2 hours"."""
+    if seconds < 60:
+        return "a minute"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.1f} hours"
 
 
 def default_device() -> torch.device:
