@@ -24,7 +24,8 @@ from mvplda.metrics import evaluate, speaker_intervals
 from mvplda.metrics.evaluation import Evaluation
 from mvplda.metrics.intervals import Intervals
 from mvplda.paper.corpora import Corpus, load_corpus
-from mvplda.paper.experiment import TrialSample, read_corpus_vectors
+from mvplda.paper.corpus_vectors import read_corpus_vectors
+from mvplda.paper.experiment import TrialSample
 from mvplda.paper.experiment_settings import BackendSettings
 from mvplda.paper.provenance import DATA, OUTPUT, provenance, update_rows
 from mvplda.paper.results import KINDS, over_seeds, seeds_cell

@@ -19,7 +19,7 @@ from benchmarks.studies.readings import jvectors
 from mvplda import MultiviewPLDA, make_two_views
 from mvplda.inference.em import PublishedEM
 from mvplda.metrics import evaluate, trial_kinds
-from mvplda.paper.experiment import read_corpus_vectors
+from mvplda.paper.corpus_vectors import read_corpus_vectors
 from mvplda.paper.systems import Task
 from mvplda.preprocessing import Reduction
 

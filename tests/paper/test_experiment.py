@@ -15,7 +15,8 @@ from mvplda.exceptions import LabelError, ParameterError
 from mvplda.metrics import evaluate
 from mvplda.metrics.catalogue import Interval
 from mvplda.paper.corpora import build_corpus, load_corpus
-from mvplda.paper.experiment import read_corpus_vectors, run_experiment, run_systems
+from mvplda.paper.corpus_vectors import read_corpus_vectors
+from mvplda.paper.experiment import run_experiment, run_systems
 from mvplda.paper.experiment_settings import (
     RECIPES,
     BackendSettings,

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from mvplda.cli import main
+from mvplda.io.vectors import read_vectors
+from mvplda.voice.extractors import load_extractor
 
 pytestmark = pytest.mark.slow
 for module in ("torch", "onnx", "onnxscript", "onnxruntime", "kaldi_native_fbank"):
@@ -114,6 +119,65 @@ def test_from_recordings_to_the_papers_table(tmp_path, name):
     repeated = json.loads((output / "results.json").read_text())
     for system, values in results["systems"].items():
         assert repeated["systems"][system]["kinds"] == values["kinds"]
+
+
+KILLED = """
+import os, signal, sys
+from mvplda.cli import main
+from mvplda.paper import corpus_vectors, network_training
+{module}.{function} = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+main(sys.argv[1:])
+"""
+STEPS = {
+    "the extractor": "corpus_vectors.write_vectors",
+    "the vectors": "corpus_vectors.VectorsRecord.write",
+}
+"""Functions that are called next, after a file was written."""
+
+
+@pytest.mark.parametrize("written", STEPS)
+def test_a_killed_run_never_leaves_vectors_of_other_settings(tmp_path, written):
+    CORPORA["huiting"](tmp_path / "corpus")
+    output = tmp_path / "out"
+    command = ["reproduce", "huiting", str(tmp_path / "corpus"), "-o", str(output), *SMALL]
+    other = [*command, "-s", "network.hidden=12"]
+    assert CliRunner().invoke(main, command, catch_exceptions=False).exit_code == 0
+    vectors = read_vectors(output / "vectors.npz")
+    assert vectors.X.shape[1] == 16
+
+    module, _, function = STEPS[written].partition(".")
+    code = KILLED.format(module=module, function=function)
+    killed = subprocess.run([sys.executable, "-c", code, *other], capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+
+    # neither the other settings nor the first ones have complete vectors now
+    runs = [(other, 12), (command, 16)]
+    if written == "the vectors":
+        (output / "network.checkpoint").unlink()
+        runs = [(command, 16)]
+    for arguments, width in runs:
+        done = CliRunner().invoke(main, arguments, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        assert "vectors of an earlier run" not in done.output
+        written_vectors = read_vectors(output / "vectors.npz")
+        assert written_vectors.X.shape[1] == width
+        assert written_vectors.extractor == load_extractor(output / "extractor.onnx").name
+    np.testing.assert_array_equal(written_vectors.X, vectors.X)
+
+
+def test_vectors_are_used_again_for_other_systems_but_not_for_other_recordings(tmp_path):
+    CORPORA["huiting"](tmp_path / "corpus")
+    output = tmp_path / "out"
+    command = ["reproduce", "huiting", str(tmp_path / "corpus"), "-o", str(output), *SMALL]
+    for arguments, is_earlier in (
+        (command, False),
+        ([*command, "-s", "backend.paper_rank=3"], True),
+    ):
+        done = CliRunner().invoke(main, arguments, catch_exceptions=False)
+        assert ("vectors of an earlier run" in done.output) == is_earlier
+    write_recording(tmp_path / "corpus/01/p0/0.wav", 7, 1, 9)
+    changed = CliRunner().invoke(main, command, catch_exceptions=False)
+    assert "vectors of an earlier run" not in changed.output
 
 
 def test_an_experiment_resumes_from_its_last_epoch(tmp_path, monkeypatch):

@@ -3,55 +3,38 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from .._typing import BoolArray, IntArray, Names
 from ..atomic_files import write_atomically
-from ..backend import cores
 from ..bundle import Bundle
 from ..exceptions import DataError
-from ..io.vectors import VectorSet, read_vectors, write_vectors
 from ..metrics import compare_systems, evaluate, speaker_intervals
 from ..metrics.comparison import SystemComparison
 from ..metrics.intervals import Intervals
-from ..voice.audio.decode import FileSegment
-from ..voice.extractors import load_extractor
 from .corpora import Corpus
+from .corpus_vectors import (
+    CorpusVectors,
+    Echo,
+    extract_corpus,
+    network_vectors,
+    read_corpus_vectors,
+)
 from .experiment_settings import BackendSettings, Configuration, EvaluationSettings, to_toml
-from .frames import extract_features
 from .provenance import provenance
 from .results import Measured, Results, SystemResult, over_seeds, table_line
 from .systems import BEST, COMPARED, System, Task, compared_views, run_system, systems_named
 
 __all__ = ["run_experiment"]
 
-Echo = Callable[[str], object]
-"""Function that shows a line of text, such as ``print``."""
-
 MAX_LISTED_UTTERANCES = 20
 """Unusable utterances that are shown; results.json lists all."""
 MAX_TRIALS = 2_000_000
 """Largest sample of trials per kind for intervals and comparisons; error rates use all trials."""
-CHECKPOINT, UNFINISHED = "network.checkpoint", "vectors.unfinished"
-"""Files in the output folder from which an interrupted run resumes."""
-
-
-@dataclass(frozen=True)
-class CorpusVectors:
-    """Vectors of a corpus.
-
-    vectors : ids and vectors of the usable utterances
-    blocks : {extractor: number of columns}; empty for the vectors of a network that the experiment trained
-    skipped : (id, reason) per utterance without a vector
-    """
-
-    vectors: VectorSet
-    blocks: dict[str, int] = field(default_factory=dict)
-    skipped: tuple[tuple[str, str], ...] = ()
 
 
 def run_experiment(
@@ -68,8 +51,8 @@ def run_experiment(
 ) -> Results:
     """Run an experiment and write its models, tables and report to a folder.
 
-    A second run with the same folder and configuration resumes an interrupted one: training from its last epoch, and
-    everything after training from the vectors.
+    A second run with the same folder, recordings and settings of the network resumes an interrupted one: training from
+    its last epoch, and everything after training from the vectors.
 
     Parameters
     ----------
@@ -93,17 +76,14 @@ def run_experiment(
     output.mkdir(parents=True, exist_ok=True)
     echo(corpus.summary() + "\n")
 
+    write_atomically(output / "configuration.toml", to_toml(configuration.to_dict()).encode())
+
     if vectors:
         embedded = read_corpus_vectors(corpus, vectors)
     elif extractors:
-        embedded = extract_corpus(corpus, extractors, output / UNFINISHED, echo, verbose)
+        embedded = extract_corpus(corpus, extractors, output, echo, verbose)
     else:
-        embedded = _network_vectors(corpus, configuration, output, echo, verbose)
-
-    # not written earlier: a later run treats a folder with this configuration and vectors as complete
-    write_atomically(output / "configuration.toml", to_toml(configuration.to_dict()).encode())
-    if not vectors:
-        write_vectors(output / "vectors.npz", embedded.vectors)
+        embedded = network_vectors(corpus, configuration, output, echo, verbose)
 
     notes = tuple(f"{name}: {reason}" for name, reason in embedded.skipped)
     if notes:
@@ -149,111 +129,6 @@ def _task(corpus: Corpus, embedded: CorpusVectors) -> Task:
     X[has_vector] = vectors.X[vectors.rows(corpus.ids[has_vector])]
     blocks = embedded.blocks if len(embedded.blocks) > 1 else {}
     return Task(corpus, X, blocks)
-
-
-def _network_vectors(
-    corpus: Corpus, configuration: Configuration, output: Path, echo: Echo, verbose: bool
-) -> CorpusVectors:
-    """Train a network on the training speakers, export it as an extractor, and extract all vectors.
-
-    If an earlier run with the same configuration wrote its vectors, return these.
-    """
-    from .network_training import train_network, training_recipe, write_extractor
-
-    vectors = output / "vectors.npz"
-    written = output / "configuration.toml"
-    expected = to_toml(configuration.to_dict())
-    is_complete = vectors.is_file() and written.is_file()
-    if is_complete and written.read_text(encoding="utf-8") == expected:
-        echo(f"vectors of an earlier run with the same configuration: {vectors}")
-        earlier = read_vectors(vectors)
-        missing = np.setdiff1d(corpus.ids, earlier.ids).tolist()
-        return CorpusVectors(earlier, skipped=tuple((name, "no vector") for name in missing))
-
-    recipe = training_recipe(configuration.features)
-    echo(f"features of {len(corpus)} utterances")
-    extracted = extract_features(corpus.ids, _files_of(corpus), recipe, verbose=verbose)
-    train_rows = np.flatnonzero(np.isin(extracted.rows, corpus.protocol.train))
-    labels = corpus.labels_at(extracted.rows[train_rows], corpus.views)
-    speakers = len(np.unique(labels[corpus.views[0]]))
-
-    echo(f"training on {len(train_rows)} utterances of {speakers} speakers")
-    echo("run the same command again to resume after an interruption")
-    checkpoint = output / CHECKPOINT
-    trained = train_network(
-        extracted.features.take(train_rows),
-        labels,
-        configuration.network,
-        configuration.training,
-        checkpoint=checkpoint,
-        echo=echo,
-        verbose=verbose,
-    )
-    extractor = write_extractor(trained, recipe, output / "extractor.onnx")
-    X = trained.extract(extracted.features)
-    checkpoint.unlink()
-    embedded = VectorSet(corpus.ids[extracted.rows], X, extractor.name)
-    return CorpusVectors(embedded, skipped=extracted.skipped)
-
-
-def extract_corpus(
-    corpus: Corpus, extractors: Sequence[str | Path], unfinished: Path, echo: Echo, verbose: bool
-) -> CorpusVectors:
-    """Extract the vectors of a corpus with one or several extractors, concatenated per utterance.
-
-    unfinished : file from which an interrupted extraction resumes; removed at the end
-    """
-    extractor = load_extractor(list(extractors))
-    echo(f"vectors of {len(corpus)} utterances: {extractor.name}")
-    extracted = extractor.extract(
-        list(_files_of(corpus)),
-        on_error="skip",
-        progress=verbose,
-        workers=cores(),
-        unfinished=unfinished,
-    )
-    unfinished.unlink()
-    # skipped utterances are in the order of the corpus
-    skipped_ids = np.delete(corpus.ids, extracted.rows).tolist()
-    reasons = [reason for _, reason in extracted.skipped]
-    skipped = tuple(zip(skipped_ids, reasons, strict=True))
-    blocks = {name: stop - start for name, (start, stop) in extractor.blocks.items()}
-    vectors = VectorSet(corpus.ids[extracted.rows], extracted.X, extractor.name)
-    return CorpusVectors(vectors, blocks, skipped)
-
-
-def _files_of(corpus: Corpus) -> tuple[FileSegment, ...]:
-    """Return the locations of the recordings, or raise an error for a corpus of vectors."""
-    if corpus.files is None:
-        raise DataError(
-            f"{corpus.name} contains no recordings: pass its vectors (--vectors) instead of an extractor"
-        )
-    return corpus.files
-
-
-def read_corpus_vectors(corpus: Corpus, files: Sequence[str | Path]) -> CorpusVectors:
-    """Read vectors from files and concatenate them per utterance; every array of an .npz is one block."""
-    blocks: dict[str, Names] = {}
-    for file in files:
-        for name, X in _blocks_of(Path(file), corpus).items():
-            # several files may contain vectors of the same extractor
-            blocks[name if name not in blocks else f"{name} ({len(blocks) + 1})"] = X
-    X = np.concatenate(list(blocks.values()), axis=1)
-    widths = {name: int(block.shape[1]) for name, block in blocks.items()}
-    return CorpusVectors(VectorSet(corpus.ids, X, "+".join(blocks)), widths)
-
-
-def _blocks_of(file: Path, corpus: Corpus) -> dict[str, Names]:
-    """Return the vectors (n, D) of the corpus's utterances per extractor in a file."""
-    if file.suffix == ".npz":
-        with np.load(file) as arrays:
-            tables = [name for name in arrays if arrays[name].ndim == 2]
-            # a file without ids: the ids of the corpus are row numbers
-            if len(tables) > 1 and "ids" not in arrays:
-                rows = corpus.ids.astype(np.int64)
-                return {name: arrays[name][rows].astype(np.float32) for name in tables}
-    vectors = read_vectors(file).select(corpus.ids)
-    return {vectors.extractor or file.stem: vectors.X.astype(np.float32)}
 
 
 def run_systems(

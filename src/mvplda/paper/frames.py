@@ -91,6 +91,22 @@ class Extracted(NamedTuple):
     skipped: tuple[tuple[str, str], ...]
 
 
+def utterance_stamps(ids: Sequence[str] | Names, clips: Sequence[FileSegment]) -> list[str]:
+    """Describe each utterance by its id, segment, and the size and time of its file, to detect changes."""
+    status = {}
+    for path in {clip.path for clip in clips}:
+        try:
+            entry = path.stat()
+            status[path] = f"{entry.st_size} {entry.st_mtime_ns}"
+        except OSError:
+            # reading the file reports the error
+            status[path] = "missing"
+    return [
+        f"{name} {clip.start} {clip.length} {status[clip.path]}"
+        for name, clip in zip(ids, clips, strict=True)
+    ]
+
+
 def frames_of(samples: FloatArray, recipe: Recipe) -> Frames:
     """Return the (T, D) frames of samples, as an extractor with this recipe computes them."""
     recording = SoundSegment(np.asarray(samples, dtype=np.float32), recipe.rate)
