@@ -25,11 +25,11 @@ from mvplda.metrics.evaluation import Evaluation
 from mvplda.metrics.intervals import Intervals
 from mvplda.paper.corpora import Corpus, load_corpus
 from mvplda.paper.corpus_vectors import read_corpus_vectors
-from mvplda.paper.experiment import TrialSample
 from mvplda.paper.experiment_settings import BackendSettings
 from mvplda.paper.provenance import DATA, OUTPUT, provenance, update_rows
 from mvplda.paper.results import KINDS, over_seeds, seeds_cell
 from mvplda.paper.systems import SYSTEMS, Task, run_system
+from mvplda.paper.trial_sample import TrialSample
 
 DEALS = 5
 TRAINED, TESTED = 200, 150

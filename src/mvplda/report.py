@@ -165,8 +165,8 @@ def figures(*displays: Display) -> str:
     """Return plots as HTML; a note and a warning if matplotlib is not installed."""
     cells = ""
     try:
-        for display in displays:
-            svg = _inline(render(display), type(display).__name__)
+        for i, display in enumerate(displays):
+            svg = inline_svg(render(display), f"{type(display).__name__}-{i}")
             text = f"<figcaption>{html.escape(display.CAPTION)}</figcaption>"
             cells += f"<figure>{svg}{text}</figure>"
     except MissingExtraError as error:
@@ -236,8 +236,8 @@ def html_table(head: Iterable[str], rows: Iterable[Iterable[str]], best: int | N
     )
 
 
-def _inline(svg: str, name: str) -> str:
-    """Prepare an SVG for the page: unique ids, and ink in the text colour of the page."""
+def inline_svg(svg: str, name: str) -> str:
+    """Return an SVG for a page: its ids begin with `name`, and ink in the text colour of the page."""
     body = svg[svg.index("<svg") :]
     body = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", body, count=1)
     body = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', body)

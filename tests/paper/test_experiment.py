@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,8 +29,10 @@ from mvplda.paper.experiment_settings import (
     to_toml,
 )
 from mvplda.paper.provenance import SCHEMA, digest_of
+from mvplda.paper.result_page import CURVES, SystemsDetDisplay, write_result_page
 from mvplda.paper.results import KINDS, over_seeds
 from mvplda.paper.systems import SYSTEMS, Task, run_system, systems_named
+from mvplda.paper.trial_sample import TrialSample
 
 
 def drawn(seed=0, speakers=12, phrases=3, sessions=6, width=12):
@@ -137,9 +142,9 @@ def test_a_run_writes_its_table_its_model_and_their_provenance(tmp_path):
     assert (tmp_path / "out" / "model.safetensors").is_file()
     page = (tmp_path / "out" / "report.html").read_text()
     assert "the angle between the mean of the enrolment vectors" in page
-    assert f"Best system: {html.escape(results.best().title)}, " in page
+    assert f"Best system: {html.escape(results.best().title)}, with " in page
     assert (
-        page.index("<h2>Systems")
+        page.index("<h2>Error rates")
         < page.index("What to do next")
         < page.index("Errors and costs by kind")
     )
@@ -177,8 +182,66 @@ def test_a_kind_without_trials_has_dashes(tmp_path):
     (claim,) = results.claims()[1:]
     assert claim[2:4] == ["-", "-"]
     results.save(tmp_path)
-    results.write_page(tmp_path / "report.html", "made here")
+    write_result_page(tmp_path / "report.html", results, "made here")
     assert "<h2>Comparisons" in (tmp_path / "report.html").read_text()
+
+
+def test_the_page_presents_the_model_the_question_and_the_results(tmp_path):
+    ids, labels, X = drawn(speakers=24)
+    task = Task(build_corpus("toy", ids, labels, None), X)
+    names = ["cosine", "plda-cell", "jplda-exact"]
+    changes = {"evaluation.systems": names, "evaluation.resamples": 20, "corpus.name": "cvau"}
+    configuration = Configuration().with_changes(changes)
+    results, _ = run_systems(task, configuration, lambda text: None)
+    results = replace(results, title="toy", configuration=configuration.to_dict())
+    write_result_page(tmp_path / "report.html", results, "drawn here")
+    page = (tmp_path / "report.html").read_text()
+    headings = re.findall(r"<h2>([^<]*)", page)
+    assert headings[:6] == [
+        "The model and the question",
+        "Error rates",
+        "Beside the paper's figures",
+        "Detection error trade-off",
+        "The systems",
+        "Comparisons",
+    ]
+    assert "Next steps" in headings
+    assert "Errors of joint PLDA as a share of those of PLDA: " in page
+    # two pictures, the plot of systems, and a DET plot per kind, without network access or colliding ids
+    assert page.count("<svg") == 3 + len(CURVES)
+    assert not re.search(r'(src|href)="(?!#|https://arxiv\.org)', page)
+    identifiers = re.findall(r'\bid="([^"]+)"', page)
+    assert len(identifiers) == len(set(identifiers))
+    # the paper's figures are marked as those of other data
+    assert "paper 6.50" in page
+    assert "other data, RSR2015" in page
+
+
+def test_pictures_of_the_page_are_those_of_the_documents():
+    pictures = files("mvplda.paper") / "pictures"
+    for name in ("model.svg", "hypotheses.svg"):
+        document = Path(__file__).parents[2] / "docs" / name
+        assert (pictures / name).read_bytes() == document.read_bytes()
+
+
+def test_det_curves_show_the_errors_of_the_evaluation(task):
+    changes = {"evaluation.systems": ["cosine", "plda-cell"], "evaluation.resamples": 0}
+    results, _ = run_systems(task, Configuration().with_changes(changes), lambda text: None)
+    sample = results.sample
+    for kind in ("IC", "Total"):
+        display = SystemsDetDisplay(results.systems, sample, kind)
+        for system in results.systems:
+            kinds = list(sample.kinds)[1:] if kind == "Total" else [kind]
+            curve = display._curve(system, "TC", kinds)
+            assert curve.eer() == pytest.approx(system.evaluation[kind]["eer"])
+    # kinds of which only a part was drawn have their full weight in Total
+    part = TrialSample.of(task, max_trials=60)
+    assert max(part.weights.values()) > 1.5
+    scores, _ = run_system(SYSTEMS["cosine"], task, BackendSettings())
+    sampled = replace(results["cosine"], sample=part.scores(scores))
+    curve = SystemsDetDisplay([sampled], part, "Total")._curve(sampled, "TC", list(part.kinds)[1:])
+    n_non_targets = results["cosine"].evaluation["Total"].n_nontargets
+    assert curve.others.total == pytest.approx(n_non_targets)
 
 
 def test_groups_are_evaluated_separately_and_together(tmp_path):
@@ -204,7 +267,7 @@ def test_groups_are_evaluated_separately_and_together(tmp_path):
     assert table.index("Enrolments of female speakers") < table.index("Enrolments of male speakers")
     saved = json.loads((tmp_path / "results.json").read_text())
     assert set(saved["systems"]["cosine"]["groups"]) == {"female", "male"}
-    results.write_page(tmp_path / "report.html", "drawn here")
+    write_result_page(tmp_path / "report.html", results, "drawn here")
     page = (tmp_path / "report.html").read_text()
     assert "Enrolments of female speakers" in page
 

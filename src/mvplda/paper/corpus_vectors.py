@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -35,6 +36,8 @@ VECTORS, RECORD, EXTRACTOR = "vectors.npz", "vectors.json", "extractor.onnx"
 """Files in the output folder: vectors, their `VectorsRecord`, and the network that extracted them."""
 CHECKPOINT, UNFINISHED = "network.checkpoint", "vectors.unfinished"
 """Files in the output folder from which an interrupted run resumes."""
+FINGERPRINT = re.compile(r"-[0-9a-f]{12}\b")
+"""Part of an extractor's name that identifies its weights."""
 NETWORK_SECTIONS = ("features", "network", "training")
 """Sections of the configuration that the vectors of a network depend on."""
 
@@ -46,11 +49,20 @@ class CorpusVectors:
     vectors : ids and vectors of the usable utterances
     blocks : {extractor: number of columns}; empty for the vectors of a network that the experiment trained
     skipped : (id, reason) per utterance without a vector
+    is_trained : whether the experiment trained the network that extracted the vectors
     """
 
     vectors: VectorSet
     blocks: dict[str, int] = field(default_factory=dict)
     skipped: tuple[tuple[str, str], ...] = ()
+    is_trained: bool = False
+
+    @property
+    def origin(self) -> str:
+        """Origin of the vectors in words; names of extractors without their fingerprints."""
+        if self.is_trained:
+            return "j-vectors of a network trained on its speakers and phrases"
+        return FINGERPRINT.sub("", self.vectors.extractor or "external vectors")
 
 
 @dataclass(frozen=True)
@@ -120,7 +132,7 @@ def network_vectors(
     VectorsRecord.of(output, key, extracted.skipped).write(output)
     # only now: until the record exists, the next run needs the checkpoint
     checkpoint.unlink()
-    return CorpusVectors(embedded, skipped=extracted.skipped)
+    return CorpusVectors(embedded, skipped=extracted.skipped, is_trained=True)
 
 
 def _network_key(corpus: Corpus, files: Sequence[FileSegment], configuration: Configuration) -> str:
@@ -148,7 +160,7 @@ def _earlier_vectors(folder: Path, key: str) -> CorpusVectors | None:
     # a run that was killed may have replaced only some of the files
     if recorded != VectorsRecord.of(folder, key, skipped):
         return None
-    return CorpusVectors(read_vectors(folder / VECTORS), skipped=skipped)
+    return CorpusVectors(read_vectors(folder / VECTORS), skipped=skipped, is_trained=True)
 
 
 def extract_corpus(

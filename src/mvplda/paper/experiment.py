@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from .._typing import BoolArray, IntArray, Names
+from .._typing import Names
 from ..atomic_files import write_atomically
 from ..bundle import Bundle
-from ..exceptions import DataError
-from ..metrics import compare_systems, evaluate, speaker_intervals
-from ..metrics.comparison import SystemComparison
-from ..metrics.intervals import Intervals
+from ..metrics import evaluate
 from .corpora import Corpus
 from .corpus_vectors import (
     CorpusVectors,
@@ -26,15 +23,15 @@ from .corpus_vectors import (
 )
 from .experiment_settings import BackendSettings, Configuration, EvaluationSettings, to_toml
 from .provenance import provenance
+from .result_page import write_result_page
 from .results import Measured, Results, SystemResult, over_seeds, table_line
 from .systems import BEST, COMPARED, System, Task, compared_views, run_system, systems_named
+from .trial_sample import TrialSample
 
 __all__ = ["run_experiment"]
 
 MAX_LISTED_UTTERANCES = 20
 """Unusable utterances that are shown; results.json lists all."""
-MAX_TRIALS = 2_000_000
-"""Largest sample of trials per kind for intervals and comparisons; error rates use all trials."""
 
 
 def run_experiment(
@@ -90,7 +87,7 @@ def run_experiment(
         _echo_unusable(notes, echo)
         corpus = corpus.without([name for name, _ in embedded.skipped])
     task = _task(corpus, embedded)
-    title = f"{corpus.name}, {embedded.vectors.extractor or 'external vectors'}"
+    title = f"{corpus.name}, {embedded.origin}"
     n_train, dimension = task.train.shape
     echo(f"\n{title}: {n_train} training vectors of dimension {dimension}\n")
 
@@ -109,7 +106,7 @@ def run_experiment(
     if best is not None:
         best.extractor = embedded.vectors.extractor
         best.save(output / "model.safetensors")
-    results.write_page(output / "report.html", corpus.source)
+    write_result_page(output / "report.html", results, corpus.source)
     echo(f"\n{time.perf_counter() - started:.0f} s; results are in {output}")
     return results
 
@@ -168,7 +165,7 @@ def run_systems(
         if result.intervals is not None and name in results and reference in results:
             scores = results[name].sample, results[reference].sample
             comparisons[name, reference] = sample.compare(*scores, settings)
-    return Results(tuple(results.values()), comparisons), best
+    return Results(tuple(results.values()), comparisons, task.views, sample), best
 
 
 def _run_seeds(
@@ -220,80 +217,3 @@ def _by_group(
             intervals = trials.intervals(trials.scores(scores), settings)
             measured[name] = evaluate(scores[mask], kinds), intervals
     return measured
-
-
-@dataclass(frozen=True)
-class TrialSample:
-    """Sample of the trials for intervals and comparisons, the same for every system.
-
-    positions : (n,) indices into the flattened score matrix
-    kinds : {kind: (n,) mask}
-    weights : {kind: number of trials that each sampled trial represents}
-    people : (n,) numbers of the enrolled speakers, and of the tested speakers
-    """
-
-    positions: IntArray
-    kinds: dict[str, BoolArray]
-    weights: dict[str, float]
-    people: tuple[Names, Names]
-
-    @classmethod
-    def of(cls, task: Task, max_trials: int = MAX_TRIALS) -> TrialSample:
-        """Draw at most `max_trials` trials of every kind."""
-        # a fixed seed: all systems are compared on the same trials
-        rng = np.random.default_rng(0)
-        sampled = []
-        weights = {}
-        for kind, mask in task.kinds.items():
-            positions = np.flatnonzero(mask)
-            count = len(positions)
-            if count > max_trials:
-                positions = positions[np.unique(rng.integers(count, size=max_trials))]
-            # 1 for a kind without trials, whose weight is never used
-            weights[kind] = max(1, count) / max(1, len(positions))
-            sampled.append(positions)
-        positions = np.concatenate(sampled)
-        kinds = {kind: mask.reshape(-1)[positions] for kind, mask in task.kinds.items()}
-
-        # speakers as numbers instead of names, because there are millions of trials
-        speaker = task.views[0]
-        enrolled = task.model_labels[speaker]
-        speakers = np.concatenate([enrolled, task.test_labels[speaker]])
-        codes = np.unique(speakers, return_inverse=True)[1].astype(np.int32)
-        row, column = np.divmod(positions, len(task.test))
-        return cls(positions, kinds, weights, (codes[row], codes[len(enrolled) + column]))
-
-    def of_enrolments(self, mask: BoolArray, n_tests: int) -> TrialSample:
-        """Return the sampled trials of the enrolments in a mask (enrolments,)."""
-        chosen = mask[self.positions // n_tests]
-        kinds = {kind: trials[chosen] for kind, trials in self.kinds.items()}
-        enrolled, tested = self.people
-        people = enrolled[chosen], tested[chosen]
-        return TrialSample(self.positions[chosen], kinds, self.weights, people)
-
-    def scores(self, matrix: Names) -> Names:
-        """Return the scores (n,) of the sampled trials from the matrix of all scores."""
-        return matrix.reshape(-1)[self.positions]
-
-    def intervals(self, scores: Names, settings: EvaluationSettings) -> Intervals | None:
-        """Return intervals over speakers, or None if they are disabled or there are too few speakers."""
-        if not settings.resamples:
-            return None
-        try:
-            return speaker_intervals(scores, self.kinds, *self.people, weights=self.weights)
-        except DataError:
-            return None
-
-    def compare(
-        self, scores: Names, reference: Names, settings: EvaluationSettings
-    ) -> SystemComparison:
-        """Compare the error rates of two systems on the same resamples of speakers."""
-        return compare_systems(
-            scores,
-            reference,
-            self.kinds,
-            *self.people,
-            weights=self.weights,
-            n_resamples=settings.resamples,
-            random_state=0,
-        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,15 +12,13 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-from .. import report as draw
-from .._typing import Card, Json, Names
+from .._typing import Card, Json, Names, Views
 from ..atomic_files import write_atomically
 from ..metrics.comparison import SystemComparison
 from ..metrics.evaluation import BRACKETS, Evaluation, align_columns
 from ..metrics.intervals import Intervals
-from ..plotting import SystemsDisplay
-from .experiment_settings import to_toml
 from .provenance import SCHEMA, results_text
+from .trial_sample import TrialSample
 
 KINDS = ("IW", "IC", "TW", "Total")
 PUBLISHED_SYSTEMS = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw")
@@ -37,25 +34,6 @@ PUBLISHED_CORPUS = {
     "audiomnist": "rsr2015",
 }
 """Published table shown next to the results on a corpus; none for simulated vectors or vectors of unknown origin."""
-
-
-EXPLANATIONS = {
-    "cosine": "the angle between the mean of the enrolment vectors and the test vector",
-    "plda-cell": "PLDA whose classes are the combinations of both labels: the usual baseline",
-    "plda-speaker": "PLDA of speakers, for any phrase",
-    "plda-prior": "PLDA of the combinations with an isotropic prior, on vectors of unit length",
-    "jplda-printed": "joint PLDA, trained and scored by the paper's formulas as published",
-    "jplda-alone": "the paper's score of the speaker alone, for any phrase",
-    "jplda-exact": "joint PLDA, trained by exact EM and scored exactly",
-    "jplda-interaction": "joint PLDA with full noise and an interaction view for each speaker's way to say a phrase",
-    "jplda-prior": "joint PLDA with an interaction view and an isotropic prior, on vectors of unit length",
-    "best": "a committee of two models per extractor, weighted and calibrated on held-out speakers, as trained by "
-    "mvplda train",
-}
-"""One-line description of each system, by name without its suffix. Reduced vectors are principal components; raw
-vectors are unchanged."""
-
-
 Measured = tuple[Evaluation, Intervals | None]
 """Error rates and costs per kind of trial, and their intervals over speakers."""
 
@@ -174,6 +152,8 @@ class Results:
 
     systems : results in the order of the table
     comparisons : {(system, reference): comparison on the same resamples of speakers}
+    views : views of the trials; the first is the speaker
+    sample : trials of `SystemResult.sample`; None: without DET curves
     title : corpus and extractor
     summary : description of the corpus and its protocol
     configuration : settings of the experiment, as plain values
@@ -183,6 +163,8 @@ class Results:
 
     systems: tuple[SystemResult, ...]
     comparisons: Mapping[tuple[str, str], SystemComparison]
+    views: Views = ("speaker", "phrase")
+    sample: TrialSample | None = None
     title: str = ""
     summary: str = ""
     configuration: Mapping[str, Any] = field(default_factory=dict)
@@ -277,54 +259,6 @@ class Results:
         }
         for name, content in files.items():
             write_atomically(folder / name, content.encode())
-
-    def html_table(self) -> str:
-        """Return the error rates of all systems with intervals as an HTML table."""
-        rows = []
-        for system in self.systems:
-            cells = system.cells(draw.INTERVAL)
-            rows.append([html.escape(system.title), *cells, f"{system.seconds:.1f}"])
-        best = self.best()
-        head = ["EER, %", *(heading for heading, _, _ in best.evaluation.summary()), "s"]
-        return draw.html_table(head, rows, self.systems.index(best))
-
-    def write_page(self, path: Path, source: str) -> None:
-        """Write the report page: all systems, comparisons, and details of the best system.
-
-        source : citation of the corpus
-        """
-        by_title = {system.title: system for system in self.systems}
-        errors = {
-            title: (system.evaluation, system.intervals) for title, system in by_title.items()
-        }
-        plot = draw.figures(SystemsDisplay(errors, self.kinds))
-        best = self.best()
-        by_group = "".join(
-            f"<h3>Enrolments of {html.escape(name)} speakers</h3>{results.html_table()}"
-            for name, results in self.of_groups().items()
-        )
-        best_errors = (best.evaluation, best.intervals)
-        finding = html.escape(f"Best system: {best.title}, {draw.headline(*best_errors)}.")
-        explanations = {title: explained(system.name) for title, system in by_title.items()}
-        comparison_head, *claims = self.claims()
-        comparisons = [[html.escape(cell) for cell in row] for row in claims]
-        notes = [f"Data: {source}.", *(f"Not used: {note}" for note in self.notes[:20])]
-        body = (
-            f'<p class="finding">{finding}</p>'
-            f"<p>{'<br>'.join(map(html.escape, self.summary.splitlines()))}</p>"
-            f"<h2>Systems</h2>{self.html_table()}{by_group}{plot}"
-            f"<h2>Comparisons</h2>{draw.html_table(comparison_head, comparisons)}"
-            f"<h2>What the names mean</h2>{draw.definition_list(explanations)}"
-            f"<h2>{html.escape(best.title)}</h2>{draw.tables(*best_errors)}{draw.notes_list(notes)}"
-            f"{draw.collapsible('Configuration', to_toml(self.configuration))}"
-        )
-        draw.write_page(path, self.title, body)
-
-
-def explained(name: str) -> str:
-    """Return the one-line description of a system, or an empty text."""
-    name = name.partition(";")[0].removesuffix("-raw").removesuffix("-plain")
-    return EXPLANATIONS.get(name, "")
 
 
 def seeds_cell(row: Mapping[str, Any]) -> str:

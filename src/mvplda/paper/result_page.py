@@ -1,0 +1,290 @@
+"""Result page of an experiment: one self-contained HTML file that presents the model, the question and the results."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import ndtri
+
+from .. import report as draw
+from ..metrics.curves import Curve, SortedScores
+from ..plotting import (
+    DET_TICKS,
+    INK,
+    PALETTE,
+    SMALL,
+    THIN,
+    Display,
+    SystemsDisplay,
+    legend_below,
+)
+from .experiment_settings import to_toml
+from .results import KINDS, PUBLISHED, PUBLISHED_CORPUS, Results, SystemResult
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from .trial_sample import TrialSample
+
+EXPLANATIONS = {
+    "cosine": "the angle between the mean of the enrolment vectors and the test vector",
+    "plda-cell": "PLDA whose classes are the combinations of both labels: the usual baseline",
+    "plda-speaker": "PLDA of speakers, for any phrase",
+    "plda-prior": "PLDA of the combinations with an isotropic prior, on vectors of unit length",
+    "jplda-printed": "joint PLDA, trained and scored by the paper's formulas as published",
+    "jplda-alone": "the paper's score of the speaker alone, for any phrase",
+    "jplda-exact": "joint PLDA, trained by exact EM and scored exactly",
+    "jplda-interaction": "joint PLDA with full noise and an interaction view for each speaker's way to say a phrase",
+    "jplda-prior": "joint PLDA with an interaction view and an isotropic prior, on vectors of unit length",
+    "best": "a committee of two models per extractor, weighted and calibrated on held-out speakers, as trained by "
+    "mvplda train",
+}
+"""One-line description of each system, by name without its suffix. Reduced vectors are principal components; raw
+vectors are unchanged."""
+PAPER = (
+    'Z. Shi, L. Liu, M. Wang and R. Liu, <a href="https://arxiv.org/abs/1704.06061">Multi-view (Joint) Probability '
+    "Linear Discrimination Analysis for Multi-view Feature Verification</a>"
+)
+STORY = (
+    f"<p>A recording has two labels at once: who speaks, and which phrase. {PAPER}, model both in one step. Each "
+    "vector is the sum of a mean, a part of its speaker, a part of its phrase, and noise. Joint PLDA (jPLDA) compares "
+    "four explanations of a pair of recordings; plain PLDA treats every combination of a speaker and a phrase as a "
+    "class. The paper reports about half of the errors of PLDA. This page repeats the comparison{}. No speaker who is "
+    "enrolled or tested here was in the training.</p>"
+)
+HYPOTHESES = {
+    "TC": ("same speaker, same phrase", "accept"),
+    "TW": ("same speaker, other phrase", "reject"),
+    "IC": ("other speaker, same phrase: the hardest kind for a model of combinations", "reject"),
+    "IW": ("other speaker, other phrase", "reject"),
+}
+"""Hypothesis about a pair of recordings, and the right decision, by kind of trial."""
+COUNTERPARTS = (
+    ("cosine of j-vectors", ("cosine-plain", "cosine")),
+    ("PLDA", ("plda-cell-raw", "plda-cell")),
+    ("jPLDA", ("jplda-printed-raw", "jplda-printed")),
+    ("jPLDA", ("jplda-exact-raw", "jplda-exact")),
+)
+"""The paper's systems, and ours that correspond to them, the closest first."""
+CLAIMS = (("jplda-exact-raw", "plda-cell-raw"), ("jplda-exact", "plda-cell"))
+"""Comparisons that test the paper's claim."""
+CURVES = ("TW", "IC", "Total")
+"""Kinds of trials with a plot of DET curves; errors against IW are too few for a curve."""
+OUTPUTS = {
+    "extractor.onnx": "the trained network; usable like any other extractor",
+    "model.safetensors": "the system called best with its calibration, for the commands score, verify and serve",
+    "vectors.npz": "one vector per recording",
+    "results.json": "all figures, comparisons and settings; table.txt has the most important ones",
+}
+"""Files beside the page."""
+NEXT_COMMANDS = {
+    "mvplda experiment folder RECORDINGS/": "the same table for your recordings, speaker/phrase/*.wav",
+    "mvplda extract RECORDINGS/ -x extractor.onnx -o vectors.npz": "vectors of other recordings",
+    "mvplda reproduce rsr2015 RSR2015/": "the paper's network and settings on the paper's corpus",
+}
+
+
+class SystemsDetDisplay(Display):
+    """DET curves of several systems for one kind of trial, or for all kinds (Total).
+
+    Parameters
+    ----------
+    systems : results whose sampled scores are drawn
+    sample : the sampled trials
+    kind : kind of non-targets, or Total
+    """
+
+    def __init__(self, systems: Sequence[SystemResult], sample: TrialSample, kind: str) -> None:
+        self.systems = systems
+        self.sample = sample
+        self.kind = kind
+        words = "all kinds of trials" if kind == "Total" else HYPOTHESES.get(kind, (kind,))[0]
+        self.CAPTION = (
+            f"{kind} ({words}): misses against false alarms on probit axes. Lower left is better."
+        )
+
+    def _draw(self, axes: Axes) -> None:
+        target, *others = self.sample.kinds
+        kinds = others if self.kind == "Total" else [self.kind]
+        for i, system in enumerate(self.systems):
+            curve = self._curve(system, target, kinds)
+            _, miss, false_alarm = curve.steps()
+            is_finite = (miss > 0) & (miss < 1) & (false_alarm > 0) & (false_alarm < 1)
+            axes.plot(
+                ndtri(false_alarm[is_finite]),
+                ndtri(miss[is_finite]),
+                color=(*PALETTE, INK)[i % (len(PALETTE) + 1)],
+                label=f"{system.title}: {100 * system.evaluation[self.kind]['eer']:.2f} %",
+            )
+        ticks = ndtri(np.array(DET_TICKS))
+        labels = [f"{100 * rate:g}" for rate in DET_TICKS]
+        span = ndtri(np.array([0.00005, 0.5]))
+        axes.plot(span, span, linestyle=":", **THIN)
+        axes.set(xlim=span, ylim=span, xlabel="false alarms, %", ylabel="misses, %", aspect="equal")
+        axes.set_xticks(ticks, labels)
+        axes.set_yticks(ticks, labels)
+        axes.grid(alpha=0.25)
+        axes.set_title(f"{self.kind}; EER in the legend", fontsize=SMALL)
+        legend_below(axes, 2)
+
+    def _curve(self, system: SystemResult, target: str, kinds: Iterable[str]) -> Curve:
+        """Return the curve of a system; a kind that was sampled has its full weight in Total."""
+        scores = []
+        weights = []
+        for kind in kinds:
+            scores.append(system.sample[self.sample.kinds[kind]])
+            weights.append(np.full(len(scores[-1]), self.sample.weights[kind]))
+        joined = np.concatenate(scores)
+        order = np.argsort(joined)
+        others = SortedScores(joined[order], np.concatenate(weights)[order])
+        return Curve(SortedScores(np.sort(system.sample[self.sample.kinds[target]])), others)
+
+
+def write_result_page(path: Path, results: Results, source: str) -> None:
+    """Write the result page: model, hypotheses, error rates, DET curves, systems, next steps and details.
+
+    source : citation of the corpus
+    """
+    best = results.best()
+    measured = (best.evaluation, best.intervals)
+    by_title = {system.title: system for system in results.systems}
+    errors = {title: (system.evaluation, system.intervals) for title, system in by_title.items()}
+    finding = html.escape(f"Best system: {best.title}, with {draw.headline(*measured)}.")
+    is_papers_task = results.views == ("speaker", "phrase")
+    corpus = f" on {html.escape(source)}" if source else ""
+    summary = "<br>".join(map(html.escape, results.summary.splitlines()))
+    notes = [f"Data: {source}.", *(f"Not used: {note}" for note in results.notes[:20])]
+    explanations = {title: explained(system.name) for title, system in by_title.items()}
+    sections = [
+        STORY.format(corpus) if is_papers_task else "",
+        f'<p class="finding">{finding}{_claim(results)}</p><p>{summary}</p>',
+        _model(results) if is_papers_task else "",
+        f"<h2>Error rates</h2>{systems_table(results)}{_groups(results)}",
+        draw.figures(SystemsDisplay(errors, results.kinds)),
+        _beside_the_paper(results) if is_papers_task else "",
+        _det_curves(results),
+        f"<h2>The systems</h2>{draw.definition_list(explanations)}",
+        _comparisons(results),
+        _next_steps(path.parent),
+        f"<h2>The best system in detail: {html.escape(best.title)}</h2>{draw.tables(*measured)}",
+        draw.notes_list(notes),
+        draw.collapsible("Configuration", to_toml(results.configuration)),
+    ]
+    draw.write_page(path, f"Joint PLDA: {results.title}", "".join(sections))
+
+
+def _claim(results: Results) -> str:
+    """Return a sentence about the paper's claim, if its systems were compared."""
+    for system, reference in CLAIMS:
+        compared = results.comparisons.get((system, reference))
+        if compared is not None:
+            test = compared.tests["Total"]["eer"]
+            return (
+                f" Errors of joint PLDA as a share of those of PLDA: {test.ratio:.2f} ({test.ratio_low:.2f} to "
+                f"{test.ratio_high:.2f}); in the paper, on RSR2015: 0.56."
+            )
+    return ""
+
+
+def _model(results: Results) -> str:
+    """Return the pictures of the model and of the hypotheses, and the number of trials of each kind."""
+    rows = []
+    for kind, (hypothesis, decision) in HYPOTHESES.items():
+        row = results.systems[0].evaluation["Total" if kind == "TC" else kind]
+        count = row.n_targets if kind == "TC" else row.n_nontargets
+        rows.append([f"{kind}: {hypothesis}", decision, f"{count:,}"])
+    captions = {
+        "model": "The model. The paper's joint PLDA has a part of the speaker and a part of the phrase; the "
+        "interaction, each speaker's way to say a phrase, is an extension.",
+        "hypotheses": "The four hypotheses about an enrolled and a test vector. The score is the likelihood of TC "
+        "divided by the average likelihood of the other three.",
+    }
+    pictures = ""
+    for name, caption in captions.items():
+        svg = (files(__package__) / "pictures" / f"{name}.svg").read_text(encoding="utf-8")
+        picture = draw.inline_svg(svg, name)
+        pictures += f"<figure>{picture}<figcaption>{caption}</figcaption></figure>"
+    table = draw.html_table(["hypothesis", "right decision", "trials here"], rows)
+    return f'<h2>The model and the question</h2><div class="figures">{pictures}</div><p></p>{table}'
+
+
+def systems_table(results: Results) -> str:
+    """Return the error rates of all systems with intervals as an HTML table."""
+    rows = []
+    for system in results.systems:
+        cells = system.cells(draw.INTERVAL)
+        rows.append([html.escape(system.title), *cells, f"{system.seconds:.1f}"])
+    best = results.best()
+    head = ["EER, %", *(heading for heading, _, _ in best.evaluation.summary()), "s"]
+    return draw.html_table(head, rows, results.systems.index(best))
+
+
+def _groups(results: Results) -> str:
+    """Return one table per group of enrolments."""
+    return "".join(
+        f"<h3>Enrolments of {html.escape(name)} speakers</h3>{systems_table(group)}"
+        for name, group in results.of_groups().items()
+    )
+
+
+def _beside_the_paper(results: Results) -> str:
+    """Return the paper's figures beside those of the corresponding systems, if any was run."""
+    corpus = results.configuration.get("corpus", {}).get("name", "")
+    published = PUBLISHED_CORPUS.get(corpus, "rsr2015")
+    figures = dict(zip(("cosine of j-vectors", "PLDA", "jPLDA"), PUBLISHED[published], strict=True))
+    by_name = {system.name: system for system in results.systems}
+    rows = []
+    for paper_name, counterparts in COUNTERPARTS:
+        ours = next((by_name[name] for name in counterparts if name in by_name), None)
+        if ours is None:
+            continue
+        cells = [
+            f'{100 * ours.evaluation[kind]["eer"]:.2f}<small class="interval">paper {figure:.2f}</small>'
+            for kind, figure in zip(KINDS, figures[paper_name], strict=True)
+        ]
+        rows.append([f"{html.escape(ours.title)}<br><small>paper: {paper_name}</small>", *cells])
+    if not rows:
+        return ""
+    text = "The same corpus as the paper's."
+    if corpus != published:
+        name = "RSR2015" if published == "rsr2015" else "Huiting202"
+        text = f"The paper's figures are of other data, {name}: compare the order of the systems, not the figures."
+    table = draw.html_table(["EER, %", *KINDS], rows)
+    return f"<h2>Beside the paper's figures</h2><p>{text}</p>{table}"
+
+
+def _det_curves(results: Results) -> str:
+    """Return DET curves of all systems per kind of trial."""
+    sample = results.sample
+    if sample is None:
+        return ""
+    kinds = results.kinds
+    if set(CURVES) <= set(kinds):
+        kinds = list(CURVES)
+    kinds = [kind for kind in kinds if kind == "Total" or sample.kinds[kind].any()]
+    displays = [SystemsDetDisplay(results.systems, sample, kind) for kind in kinds]
+    return f"<h2>Detection error trade-off</h2>{draw.figures(*displays)}"
+
+
+def _comparisons(results: Results) -> str:
+    """Return the table of comparisons, if there are any."""
+    head, *claims = results.claims()
+    rows = [[html.escape(cell) for cell in row] for row in claims]
+    return f"<h2>Comparisons</h2>{draw.html_table(head, rows)}" if rows else ""
+
+
+def _next_steps(folder: Path) -> str:
+    """Return the files beside the page and commands that continue from them."""
+    outputs = {name: text for name, text in OUTPUTS.items() if (folder / name).is_file()}
+    return f"<h2>Next steps</h2>{draw.definition_list({**outputs, **NEXT_COMMANDS})}"
+
+
+def explained(name: str) -> str:
+    """Return the one-line description of a system, or an empty text."""
+    name = name.partition(";")[0].removesuffix("-raw").removesuffix("-plain")
+    return EXPLANATIONS.get(name, "")

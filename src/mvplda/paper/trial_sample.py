@@ -1,0 +1,95 @@
+"""Sample of trials on which all systems of an experiment are compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._typing import BoolArray, IntArray, Names
+from ..exceptions import DataError
+from ..metrics import compare_systems, speaker_intervals
+from ..metrics.comparison import SystemComparison
+from ..metrics.intervals import Intervals
+from .experiment_settings import EvaluationSettings
+from .systems import Task
+
+MAX_TRIALS = 2_000_000
+"""Largest sample of trials per kind; error rates use all trials."""
+
+
+@dataclass(frozen=True)
+class TrialSample:
+    """Sample of the trials for intervals and comparisons, the same for every system.
+
+    positions : (n,) indices into the flattened score matrix
+    kinds : {kind: (n,) mask}
+    weights : {kind: number of trials that each sampled trial represents}
+    people : (n,) numbers of the enrolled speakers, and of the tested speakers
+    """
+
+    positions: IntArray
+    kinds: dict[str, BoolArray]
+    weights: dict[str, float]
+    people: tuple[Names, Names]
+
+    @classmethod
+    def of(cls, task: Task, max_trials: int = MAX_TRIALS) -> TrialSample:
+        """Draw at most `max_trials` trials of every kind."""
+        # a fixed seed: all systems are compared on the same trials
+        rng = np.random.default_rng(0)
+        sampled = []
+        weights = {}
+        for kind, mask in task.kinds.items():
+            positions = np.flatnonzero(mask)
+            count = len(positions)
+            if count > max_trials:
+                positions = positions[np.unique(rng.integers(count, size=max_trials))]
+            # 1 for a kind without trials, whose weight is never used
+            weights[kind] = max(1, count) / max(1, len(positions))
+            sampled.append(positions)
+        positions = np.concatenate(sampled)
+        kinds = {kind: mask.reshape(-1)[positions] for kind, mask in task.kinds.items()}
+
+        # speakers as numbers instead of names, because there are millions of trials
+        speaker = task.views[0]
+        enrolled = task.model_labels[speaker]
+        speakers = np.concatenate([enrolled, task.test_labels[speaker]])
+        codes = np.unique(speakers, return_inverse=True)[1].astype(np.int32)
+        row, column = np.divmod(positions, len(task.test))
+        return cls(positions, kinds, weights, (codes[row], codes[len(enrolled) + column]))
+
+    def of_enrolments(self, mask: BoolArray, n_tests: int) -> TrialSample:
+        """Return the sampled trials of the enrolments in a mask (enrolments,)."""
+        chosen = mask[self.positions // n_tests]
+        kinds = {kind: trials[chosen] for kind, trials in self.kinds.items()}
+        enrolled, tested = self.people
+        people = enrolled[chosen], tested[chosen]
+        return TrialSample(self.positions[chosen], kinds, self.weights, people)
+
+    def scores(self, matrix: Names) -> Names:
+        """Return the scores (n,) of the sampled trials from the matrix of all scores."""
+        return matrix.reshape(-1)[self.positions]
+
+    def intervals(self, scores: Names, settings: EvaluationSettings) -> Intervals | None:
+        """Return intervals over speakers, or None if they are disabled or there are too few speakers."""
+        if not settings.resamples:
+            return None
+        try:
+            return speaker_intervals(scores, self.kinds, *self.people, weights=self.weights)
+        except DataError:
+            return None
+
+    def compare(
+        self, scores: Names, reference: Names, settings: EvaluationSettings
+    ) -> SystemComparison:
+        """Compare the error rates of two systems on the same resamples of speakers."""
+        return compare_systems(
+            scores,
+            reference,
+            self.kinds,
+            *self.people,
+            weights=self.weights,
+            n_resamples=settings.resamples,
+            random_state=0,
+        )
