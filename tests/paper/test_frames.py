@@ -1,6 +1,11 @@
-"""Frames of utterances, and sets of them."""
+"""Frames of utterances."""
 
 from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +14,9 @@ pytest.importorskip("kaldi_native_fbank")
 soundfile = pytest.importorskip("soundfile")
 
 from mvplda.exceptions import AudioError  # noqa: E402
-from mvplda.paper.frames import FeatureSet, extract_features, frames_of  # noqa: E402
-from mvplda.voice.audio.decode import FileSegment  # noqa: E402
+from mvplda.paper import frames as frames_module  # noqa: E402
+from mvplda.paper.frames import extract_features, frames_of  # noqa: E402
+from mvplda.voice.audio.decode import FileSegment, read_audio  # noqa: E402
 from mvplda.voice.extractors.recipe import Features, Recipe, Samples  # noqa: E402
 
 RECIPE = Recipe(
@@ -55,14 +61,6 @@ def test_a_recording_that_is_too_short_is_refused():
         frames_of(tone(0.05), RECIPE)
 
 
-def test_a_feature_set_returns_its_utterances():
-    utterances = [np.ones((3, 2)), np.zeros((1, 2)), np.full((2, 2), 5.0)]
-    features = FeatureSet.of(utterances)
-    assert features.lengths.tolist() == [3, 1, 2]
-    taken = features.take(np.array([2, 0]))
-    np.testing.assert_array_equal(taken[0], utterances[2])
-
-
 def test_unusable_files_are_listed_or_raise(tmp_path):
     soundfile.write(tmp_path / "a.wav", tone(), 16000)
     (tmp_path / "b.wav").write_bytes(b"no sound")
@@ -77,15 +75,58 @@ def test_unusable_files_are_listed_or_raise(tmp_path):
         extract_features(["b"], clips[1:2], RECIPE)
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from mvplda.paper import frames
+from mvplda.voice.audio.decode import FileSegment
+from mvplda.voice.extractors.recipe import Features, Recipe, Samples
+read_audio = frames.read_audio
+def killed(clip, rate):
+    if clip.path.name == "6.wav":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return read_audio(clip, rate)
+frames.read_audio = killed
+clips = [FileSegment(Path(sys.argv[1]) / f"{k}.wav") for k in range(9)]
+recipe = Recipe("test", samples=Samples(scale=32768.0, level="peak", level_value=1.0), features=Features(bins=20))
+frames.extract_features(list("abcdefghi"), clips, recipe, folder=Path(sys.argv[2]))
+"""
+
+
+def test_a_killed_extraction_continues_with_missing_files(tmp_path, monkeypatch):
+    for k in range(9):
+        soundfile.write(tmp_path / f"{k}.wav", tone(hz=200 + 50 * k), 16000)
+    clips = [FileSegment(tmp_path / f"{k}.wav") for k in range(9)]
+    code = [sys.executable, "-c", KILLED, str(tmp_path), str(tmp_path / "frames")]
+    killed = subprocess.run(code, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+
+    extracted = []
+    monkeypatch.setattr(
+        frames_module,
+        "read_audio",
+        lambda clip, rate: extracted.append(clip.path.stem) or read_audio(clip, rate),
+    )
+    names = list("abcdefghi")
+    resumed = extract_features(names, clips, RECIPE, folder=tmp_path / "frames")
+    assert extracted == ["6", "7", "8"]
+    whole = extract_features(names, clips, RECIPE)
+    np.testing.assert_array_equal(resumed.features.frames, whole.features.frames)
+    # nothing is extracted if everything is there, and everything with another recipe
+    del extracted[:]
+    extract_features(names, clips, RECIPE, folder=tmp_path / "frames")
+    assert not extracted
+    extract_features(names, clips, replace(RECIPE, rate=8000), folder=tmp_path / "frames")
+    assert len(extracted) == 9
+
+
 @pytest.mark.slow
 def test_workers_do_not_change_frames(tmp_path, monkeypatch):
-    from mvplda.paper import frames
-
     for k in range(4):
         soundfile.write(tmp_path / f"{k}.wav", tone(hz=200 + 50 * k), 16000)
     clips = [FileSegment(tmp_path / f"{k % 4}.wav") for k in range(401)]
     sets = []
     for min_parallel in (1, 1000):  # in several processes, and in this one
-        monkeypatch.setattr(frames, "MIN_PARALLEL", min_parallel)
+        monkeypatch.setattr(frames_module, "MIN_PARALLEL", min_parallel)
         sets.append(extract_features(np.arange(401).astype(str), clips, RECIPE).features)
     np.testing.assert_array_equal(sets[0].frames, sets[1].frames)

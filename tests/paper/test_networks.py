@@ -16,7 +16,7 @@ from mvplda.exceptions import FileFormatError, LabelError, ParameterError
 from mvplda.paper import multitask_network as networks
 from mvplda.paper import network_training as training
 from mvplda.paper.experiment_settings import FEATURES, PaperNetwork, Pretraining, Training
-from mvplda.paper.frames import FeatureSet
+from mvplda.paper.frame_store import FeatureSet
 from mvplda.paper.multitask_network import torch
 from mvplda.paper.network_training import train_network, training_recipe, write_extractor
 
@@ -184,21 +184,44 @@ def test_the_loss_is_the_sum_over_views():
     assert accuracies.shape == (2,)
 
 
+def batches_of(features, codes, context):
+    """Return batches of frames that are not standardised."""
+    settings = PaperNetwork(hidden=4, layers=1, context=context)
+    return training.FrameBatches(
+        features, codes, networks.PaperBody(settings, features.frames.shape[1])
+    )
+
+
 def test_batches_hold_every_frame_once():
     features, labels = toy()
     codes, _ = training.number_classes(labels)
-    frames = torch.arange(len(features.frames)).float()[:, None]
-    source = training.FrameBatches(features, frames, codes, 0)
+    numbers = np.arange(len(features.frames), dtype=np.float32)[:, None]
+    source = batches_of(replace(features, frames=numbers), codes, 0)
     batched = torch.cat([x for x, _ in source.batches(1, np.random.default_rng(0))])
-    assert sorted(batched[:, 0].tolist()) == list(range(len(frames)))
+    assert sorted(batched[:, 0].tolist()) == list(range(len(numbers)))
 
 
 def test_stacked_frames_stay_inside_their_utterance():
-    features = FeatureSet.of([np.zeros((3, 1)), np.ones((2, 1))])
-    codes = np.zeros((2, 1), dtype=np.int64)
-    source = training.FrameBatches(features, torch.from_numpy(features.frames), codes, 2)
+    features = FeatureSet.of([np.full((k, 1), i, np.float32) for i, k in enumerate((2, 3, 4, 2))])
+    codes = np.arange(2)[:, None]
+    # utterances in another order than in the file, and with others between them
+    source = batches_of(features.take(np.array([3, 1])), codes, 2)
     stacked = source.stacked(torch.arange(5)).numpy()
-    np.testing.assert_array_equal(stacked, np.repeat([[0], [0], [0], [1], [1]], 5, axis=1))
+    np.testing.assert_array_equal(stacked, np.repeat([[3], [3], [1], [1], [1]], 5, axis=1))
+    assert source.utterance(torch.arange(5)).tolist() == [0, 0, 1, 1, 1]
+
+
+def test_a_subset_of_utterances_trains_like_a_copy_of_them():
+    features, labels = toy()
+    rows = np.random.default_rng(0).permutation(len(features))[:30]
+    subset = {view: values[rows] for view, values in labels.items()}
+    copied = FeatureSet.of([features[i] for i in rows])
+    networks_of = [
+        train_network(of, subset, PAPER, Training(epochs=2, batch=16))
+        for of in (features.take(rows), copied)
+    ]
+    vectors = [trained.extract(features) for trained in networks_of]
+    np.testing.assert_array_equal(*vectors)
 
 
 # Restricted Boltzmann machines

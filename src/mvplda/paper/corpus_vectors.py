@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -34,8 +35,8 @@ Echo = Callable[[str], object]
 
 VECTORS, RECORD, EXTRACTOR = "vectors.npz", "vectors.json", "extractor.onnx"
 """Files in the output folder: vectors, their `VectorsRecord`, and the network that extracted them."""
-CHECKPOINT, UNFINISHED = "network.checkpoint", "vectors.unfinished"
-"""Files in the output folder from which an interrupted run resumes."""
+CHECKPOINT, UNFINISHED, FRAMES = "network.checkpoint", "vectors.unfinished", "frames"
+"""Files and a folder in the output folder from which an interrupted run resumes."""
 FINGERPRINT = re.compile(r"-[0-9a-f]{12}\b")
 """Part of an extractor's name that identifies its weights."""
 NETWORK_SECTIONS = ("features", "network", "training")
@@ -108,7 +109,8 @@ def network_vectors(
 
     recipe = training_recipe(configuration.features)
     echo(f"features of {len(corpus)} utterances")
-    extracted = extract_features(corpus.ids, files, recipe, verbose=verbose)
+    frames = output / FRAMES
+    extracted = extract_features(corpus.ids, files, recipe, folder=frames, verbose=verbose)
     train_rows = np.flatnonzero(np.isin(extracted.rows, corpus.protocol.train))
     labels = corpus.labels_at(extracted.rows[train_rows], corpus.views)
     speakers = len(np.unique(labels[corpus.views[0]]))
@@ -130,8 +132,9 @@ def network_vectors(
     embedded = VectorSet(corpus.ids[extracted.rows], X, extractor.name)
     write_vectors(output / VECTORS, embedded)
     VectorsRecord.of(output, key, extracted.skipped).write(output)
-    # only now: until the record exists, the next run needs the checkpoint
+    # only now: until the record exists, the next run needs the checkpoint and the frames
     checkpoint.unlink()
+    shutil.rmtree(frames, ignore_errors=True)
     return CorpusVectors(embedded, skipped=extracted.skipped, is_trained=True)
 
 

@@ -121,9 +121,11 @@ def _task(corpus: Corpus, embedded: CorpusVectors) -> Task:
     """Return the task of a corpus with its vectors, aligned with its utterances."""
     vectors = embedded.vectors
     # utterances without a vector keep a row of zeros, which the protocol never uses
-    X = np.zeros((len(corpus), vectors.X.shape[1]), dtype=np.float32)
-    has_vector = np.isin(corpus.ids, vectors.ids)
-    X[has_vector] = vectors.X[vectors.rows(corpus.ids[has_vector])]
+    X = vectors.X.astype(np.float32, copy=False)
+    if not np.array_equal(corpus.ids, vectors.ids):
+        X = np.zeros((len(corpus), vectors.X.shape[1]), dtype=np.float32)
+        has_vector = np.isin(corpus.ids, vectors.ids)
+        X[has_vector] = vectors.X[vectors.rows(corpus.ids[has_vector])]
     blocks = embedded.blocks if len(embedded.blocks) > 1 else {}
     return Task(corpus, X, blocks)
 

@@ -8,9 +8,11 @@ an extractor with the same recipe. Simulations draw all random numbers from the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +29,7 @@ from ..voice.audio.decode import FileSegment, read_audio
 from ..voice.audio.speech_detection import SoundSegment
 from ..voice.extractors.front_end import make_frames, prepare_samples
 from ..voice.extractors.recipe import Recipe
+from .frame_store import FeatureSet, FrameStore
 
 __all__ = ["extract_features"]
 
@@ -42,46 +45,10 @@ FILTER_ORDER = 2
 """Order of the roll-off at each end of a channel's band; each order adds 6 dB per octave."""
 
 
-@dataclass(frozen=True)
-class FeatureSet:
-    """Frames of many utterances, concatenated.
-
-    Attributes
-    ----------
-    frames : (total, D) float32, frames of all utterances
-    offsets : (n + 1,) utterance i consists of ``frames[offsets[i]:offsets[i + 1]]``
-    """
-
-    frames: FloatArray
-    offsets: IntArray
-
-    @classmethod
-    def of(cls, utterances: Iterable[FloatArray]) -> FeatureSet:
-        """Concatenate utterances, one (T, D) array of frames per utterance."""
-        arrays = list(utterances)
-        offsets = np.concatenate([[0], np.cumsum([len(frames) for frames in arrays])])
-        return cls(np.concatenate(arrays), offsets.astype(np.int64))
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, i: int) -> FloatArray:
-        return self.frames[self.offsets[i] : self.offsets[i + 1]]
-
-    @property
-    def lengths(self) -> IntArray:
-        """Number of frames per utterance, (n,)."""
-        return np.diff(self.offsets)
-
-    def take(self, rows: IntArray) -> FeatureSet:
-        """Return the utterances at `rows`, in that order."""
-        return FeatureSet.of(self[i] for i in rows)
-
-
 class Extracted(NamedTuple):
     """Features of a corpus.
 
-    features : frames of the usable utterances
+    features : frames of the usable utterances, mapped from a file
     rows : indices of these utterances in the input
     skipped : (id, reason) per unusable utterance
     """
@@ -118,15 +85,20 @@ def extract_features(
     clips: Sequence[FileSegment],
     recipe: Recipe,
     *,
+    folder: Path | None = None,
     verbose: bool = False,
 ) -> Extracted:
     """Compute the frames of many utterances; the result lists unusable ones with the reason.
+
+    The frames are written to a file and mapped into memory.
 
     Parameters
     ----------
     ids : id of each utterance
     clips : location of each utterance's samples
     recipe : definition of the features
+    folder : folder of the frames; a later call with the same folder, recordings and recipe computes only missing
+        frames. None: a temporary folder
     verbose : show progress on standard error
 
     Raises
@@ -134,24 +106,33 @@ def extract_features(
     AudioError
         No utterance is usable.
     """
-    workers = cores() if len(clips) >= MIN_PARALLEL else 1
-    progress = Progress("features", len(clips))
-    frames = {}
-    skipped = []
-    results = ordered_map(partial(_frames_or_reason, recipe), clips, workers=workers)
-    for row, result in enumerate(results):
-        if isinstance(result, str):
-            skipped.append((str(ids[row]), result))
-        else:
-            frames[row] = result
-        if verbose and (row + 1) % PROGRESS_EVERY == 0:
-            progress.step(row + 1)
-    if not frames:
-        first = ", ".join(reason for _, reason in skipped[:1])
-        raise AudioError(
-            f"none of {len(clips)} utterance(s) can be used; the first failed with: {first}"
+    with TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
+        stamps = [
+            hashlib.sha256(f"{recipe} {stamp}".encode()).hexdigest()[:16]
+            for stamp in utterance_stamps(ids, clips)
+        ]
+        store = FrameStore(folder or Path(temporary), stamps)
+        n_stored = len(store.entries)
+        missing = clips[n_stored:]
+        workers = cores() if len(missing) >= MIN_PARALLEL else 1
+        progress = Progress("features", len(clips))
+        results = ordered_map(partial(_frames_or_reason, recipe), missing, workers=workers)
+        for count in store.add(stamps[n_stored:], results):
+            if verbose and count % PROGRESS_EVERY == 0:
+                progress.step(count)
+
+        skipped = tuple(
+            (str(name), entry.reason)
+            for name, entry in zip(ids, store.entries, strict=True)
+            if entry.reason
         )
-    return Extracted(FeatureSet.of(frames.values()), np.array(list(frames)), tuple(skipped))
+        if len(skipped) == len(clips):
+            first = ", ".join(reason for _, reason in skipped[:1])
+            raise AudioError(
+                f"none of {len(clips)} utterance(s) can be used; the first failed with: {first}"
+            )
+        rows = np.flatnonzero([not entry.reason for entry in store.entries])
+        return Extracted(store.features(), rows, skipped)
 
 
 def _frames_or_reason(recipe: Recipe, clip: FileSegment) -> Frames | str:

@@ -1,7 +1,8 @@
 """Training of the paper's network, checkpoints after every epoch, and export as an ONNX extractor.
 
-Training uses a GPU with bfloat16 products if one is available. All frames are standardised and copied to the device
-once; batches are gathered by index. Random orders are drawn on the CPU, so that they do not depend on the device.
+Training uses a GPU with bfloat16 products if one is available, and all frames are copied to it once. On the CPU,
+batches are gathered from the file of the frames, which need not fit into memory. Random orders are drawn on the CPU, so
+that they do not depend on the device.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from ..labels import encode_labels
 from ..voice.extractors.onnx_network import OnnxNetwork
 from ..voice.extractors.recipe import Features, Network, Recipe, Samples, recipe_to_toml
 from .experiment_settings import PaperNetwork, Training
-from .frames import FeatureSet, frames_of
+from .frame_store import FeatureSet
+from .frames import frames_of
 from .multitask_network import (
     Heads,
     PaperBody,
@@ -45,6 +47,10 @@ __all__ = ["TrainedNetwork", "train_network", "write_extractor"]
 TOLERANCE = 1e-3
 """Largest difference between vectors of torch and of the exported graph, relative to the largest value."""
 OPSET = 18
+RELEASE_EVERY = 1000
+"""Utterances whose vectors are extracted before the memory of their frames is released."""
+MAPPED_FRAMES = 4096
+"""Stacked frames that are gathered before the memory of the mapped file is released."""
 PAPER_NETWORK = PaperNetwork()
 DEFAULT_TRAINING = Training()
 
@@ -69,13 +75,15 @@ class TrainedNetwork:
         """Return the (n, dimension) vectors of the utterances, in their order."""
         device = default_device()
         body = self.body.to(device).eval()
-        vectors = []
+        vectors = np.empty((len(features), body.settings.hidden), dtype=np.float32)
         for i in range(len(features)):
             # one utterance at a time: rounding of a product depends on its number of rows
             frames = torch.from_numpy(features[i]).float().to(device)
             lengths = torch.tensor([len(frames)], device=device)
-            vectors.append(body(frames[None], lengths)[0].cpu().numpy())
-        return np.array(vectors)
+            vectors[i] = body(frames[None], lengths)[0].cpu().numpy()
+            if i % RELEASE_EVERY == 0:
+                features.release()
+        return vectors
 
 
 def train_network(
@@ -108,14 +116,14 @@ def train_network(
     Examples
     --------
     >>> import numpy as np
-    >>> from mvplda.paper.frames import FeatureSet
+    >>> from mvplda.paper.frame_store import FeatureSet
     >>> from mvplda.paper.experiment_settings import PaperNetwork, Training
     >>> from mvplda.paper.network_training import train_network
     >>> rng = np.random.default_rng(0)
     >>> speaker, phrase = np.arange(40) % 4, np.arange(40) // 4 % 2
     >>> frames = rng.normal(size=(40 * 20, 6)).astype(np.float32)
     >>> frames[:, 0] += np.repeat(speaker, 20)
-    >>> features = FeatureSet(frames, 20 * np.arange(41))
+    >>> features = FeatureSet.of(frames.reshape(40, 20, 6))
     >>> labels = {"speaker": speaker, "phrase": phrase}
     >>> trained = train_network(features, labels, PaperNetwork(hidden=16, layers=2), Training(epochs=2))
     >>> trained.extract(features).shape
@@ -128,10 +136,10 @@ def train_network(
         torch.manual_seed(seed)
         body = PaperBody(network, features.frames.shape[1])
         heads = Heads(network.hidden, classes)
-        frames = _standardise(features, body).to(device)
+        _set_standardisation(body, features)
         body.to(device)
         heads.to(device)
-        source = FrameBatches(features, frames, codes, network.context)
+        source = FrameBatches(features, codes, body)
         key = _training_key(features, codes, network, training)
         run = TrainingState(body, heads, source, training, list(classes), checkpoint, key)
         needs_pretraining = not run.resume() and network.pretrained
@@ -144,14 +152,16 @@ def train_network(
     return TrainedNetwork(body, classes, tuple(run.history))
 
 
-def _standardise(features: FeatureSet, body: PaperBody) -> Tensor:
-    """Return the standardised frames (total, D); store their mean and deviation in the network."""
-    deviation = features.frames.std(axis=0, dtype=np.float64)
+def _set_standardisation(body: PaperBody, features: FeatureSet) -> None:
+    """Store the mean and the deviation of the frames in the network."""
+    count = features.n_frames
+    mean = sum(block.sum(axis=0, dtype=np.float64) for block in features.blocks()) / count
+    variance = sum(((block - mean) ** 2).sum(axis=0) for block in features.blocks()) / count
+    deviation = np.sqrt(variance)
     # a constant feature has no deviation to divide by
     deviation[deviation < 1e-6] = 1.0
-    body.shift.copy_(torch.from_numpy(features.frames.mean(axis=0, dtype=np.float64)))
+    body.shift.copy_(torch.from_numpy(mean))
     body.deviation.copy_(torch.from_numpy(deviation))
-    return (torch.from_numpy(features.frames).float() - body.shift) / body.deviation
 
 
 @dataclass
@@ -286,41 +296,68 @@ class TrainingState:
 
 
 class FrameBatches:
-    """Batches of stacked frames in random order, from all utterances."""
+    """Batches of stacked, standardised frames in random order, from all utterances.
 
-    def __init__(self, features: FeatureSet, frames: Tensor, codes: IntArray, context: int) -> None:
-        self.frames = frames
-        self.context = context
-        self.device = frames.device
-        utterance = np.repeat(np.arange(len(features)), features.lengths)
-        self.utterance = torch.from_numpy(utterance).to(self.device)
-        self.first = torch.from_numpy(features.offsets[:-1].copy()).to(self.device)
-        self.last = torch.from_numpy(features.offsets[1:] - 1).to(self.device)
+    Parameters
+    ----------
+    features : frames of n utterances
+    codes : (n, K) class numbers
+    body : network on the device of the batches, with mean and deviation of the frames
+    """
+
+    def __init__(self, features: FeatureSet, codes: IntArray, body: PaperBody) -> None:
+        self.features = features
+        self.body = body
+        self.context = body.settings.context
+        self.device = body.shift.device
+        self.frames = torch.from_numpy(features.frames)
+        first = features.first
+        ends = np.cumsum(features.lengths)
+        if self.device.type == "cuda":
+            first = ends - features.lengths
+            blocks = [torch.from_numpy(block).to(self.device) for block in features.blocks()]
+            self.frames = torch.cat(blocks)
+        self.ends = torch.from_numpy(ends).to(self.device)
+        self.first = torch.from_numpy(first).to(self.device)
+        self.lengths = torch.from_numpy(features.lengths).to(self.device)
         self.codes = torch.from_numpy(codes).to(self.device)
 
-    def stacked(self, centre: Tensor) -> Tensor:
-        """Return the frames at the positions `centre` (N,), stacked with their context: (N, (2 context + 1) D)."""
-        utterance = self.utterance[centre]
+    def __len__(self) -> int:
+        """Return the number of frames."""
+        return self.features.n_frames
+
+    def utterance(self, numbers: Tensor) -> Tensor:
+        """Return the utterance of each frame, given the numbers (N,) of frames in the order of the utterances."""
+        return torch.searchsorted(self.ends, numbers, right=True)
+
+    def stacked(self, numbers: Tensor) -> Tensor:
+        """Return the frames with these numbers (N,), stacked with their context: (N, (2 context + 1) D)."""
+        utterance = self.utterance(numbers)
         first = self.first[utterance]
-        last = self.last[utterance]
-        positions = stacked_positions(first, last, centre, self.context)
-        return self.frames[positions].reshape(len(centre), -1)
+        length = self.lengths[utterance]
+        centre = first + numbers - (self.ends[utterance] - length)
+        positions = stacked_positions(first, first + length - 1, centre, self.context)
+        frames = (self.frames[positions].float() - self.body.shift) / self.body.deviation
+        return frames.reshape(len(numbers), -1)
 
     def batches(self, size: int, rng: Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield stacked frames and class numbers (B, K) per step of an epoch, in random order."""
-        order = torch.from_numpy(rng.permutation(len(self.frames))).to(self.device)
-        for centre in torch.split(order, size):
+        order = torch.from_numpy(rng.permutation(len(self))).to(self.device)
+        release_every = max(1, MAPPED_FRAMES // size)
+        for step, numbers in enumerate(torch.split(order, size)):
             # an incomplete last batch is dropped: every epoch drops other frames
-            if len(centre) == size or len(order) < size:
-                yield self.stacked(centre), self.codes[self.utterance[centre]]
+            if len(numbers) == size or len(order) < size:
+                yield self.stacked(numbers), self.codes[self.utterance(numbers)]
+            if step % release_every == 0:
+                self.features.release()
 
     def steps(self, size: int) -> int:
         """Return the number of batches per epoch."""
-        return max(1, len(self.frames) // size)
+        return max(1, len(self) // size)
 
     def sample(self, count: int, rng: Generator) -> Tensor:
         """Return `count` random stacked frames, or all frames if there are fewer."""
-        chosen = rng.permutation(len(self.frames))[:count]
+        chosen = rng.permutation(len(self))[:count]
         return self.stacked(torch.from_numpy(chosen).to(self.device))
 
 
@@ -355,8 +392,10 @@ def _training_key(
 ) -> str:
     """Return a digest of the data and settings, which identifies the checkpoints of this training."""
     digest = hashlib.sha256(f"{network} {training}".encode())
-    for array in (codes, features.offsets, features.frames):
+    for array in (codes, features.lengths):
         digest.update(np.ascontiguousarray(array).tobytes())
+    for block in features.blocks():
+        digest.update(np.ascontiguousarray(block).data)
     return digest.hexdigest()
 
 
