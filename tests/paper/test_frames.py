@@ -101,12 +101,13 @@ def test_a_killed_extraction_continues_with_missing_files(tmp_path, monkeypatch)
     killed = subprocess.run(code, capture_output=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
 
-    extracted = []
-    monkeypatch.setattr(
-        frames_module,
-        "read_audio",
-        lambda clip, rate: extracted.append(clip.path.stem) or read_audio(clip, rate),
-    )
+    extracted: list[str] = []
+
+    def counted(clip, rate):
+        extracted.append(clip.path.stem)
+        return read_audio(clip, rate)
+
+    monkeypatch.setattr(frames_module, "read_audio", counted)
     names = list("abcdefghi")
     resumed = extract_features(names, clips, RECIPE, folder=tmp_path / "frames")
     assert extracted == ["6", "7", "8"]

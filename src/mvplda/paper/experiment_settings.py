@@ -247,17 +247,17 @@ def _checked(configuration: Configuration) -> Configuration:
     return configuration
 
 
-def _violated_constraint(name: str, value: Any) -> str:
+def _violated_constraint(name: str, value: object) -> str:
     """Return the allowed values of a setting if `value` is not among them, else an empty text."""
     if value not in CHOICES.get(name, (value,)):
         return "one of " + ", ".join(CHOICES[name])
     # False is a valid value of a switch, although it equals 0
-    is_number = isinstance(value, (int, float)) and value is not False
-    if is_number and value <= 0 and name not in ZERO_ALLOWED:
-        return "above 0"
-    if name in BELOW_1 and not 0 <= value < 1:
-        return "from 0 to below 1"
-    if name == "priors" and len(value) not in (0, 3):
+    if isinstance(value, (int, float)) and value is not False:
+        if value <= 0 and name not in ZERO_ALLOWED:
+            return "above 0"
+        if name in BELOW_1 and not 0 <= value < 1:
+            return "from 0 to below 1"
+    if isinstance(value, tuple) and name == "priors" and len(value) not in (0, 3):
         return "p1, p2 and p3"
     return ""
 

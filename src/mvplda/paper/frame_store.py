@@ -143,8 +143,9 @@ class FrameStore:
             self.index.open("ab", buffering=0) as index_file,
         ):
             for stamp, frames in zip(stamps, utterances, strict=True):
-                entry = IndexEntry(stamp, reason=frames) if isinstance(frames, str) else None
-                if entry is None:
+                if isinstance(frames, str):
+                    entry = IndexEntry(stamp, reason=frames)
+                else:
                     frames_file.write(np.ascontiguousarray(frames, dtype=np.float32).data)
                     entry = IndexEntry(stamp, *frames.shape)
                 index_file.write(f"{json.dumps(list(vars(entry).values()))}\n".encode())

@@ -18,6 +18,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -186,18 +187,20 @@ def pretraining_seconds(body: PaperBody, source: FrameBatches, settings: Pretrai
     for number, rate in ((0, settings.gaussian_rate), (last, settings.rate)):
         visible = body.hidden(probe, number)
         machine = BoltzmannMachine.start(visible, body.settings.hidden, gaussian=number == 0)
-        ends.append(
-            seconds_per_step(
-                lambda batch, number=number, rate=rate, machine=machine: machine.step(
-                    body.hidden(batch[0], number), rate, settings
-                ),
-                source.batches(settings.batch, rng),
-            )
-        )
+        inputs = ((body.hidden(x, number), y) for x, y in source.batches(settings.batch, rng))
+        step = partial(_machine_step, machine, rate, settings)
+        ends.append(seconds_per_step(step, inputs))
     # every layer below a machine adds the same duration
     machines = np.interp(np.arange(1, last + 1), [0, last], ends)
     per_step = settings.gaussian_epochs * ends[0] + settings.epochs * float(machines.sum())
     return per_step * source.steps(settings.batch)
+
+
+def _machine_step(
+    machine: BoltzmannMachine, rate: float, settings: Pretraining, batch: tuple[Tensor, Tensor]
+) -> Tensor:
+    """Update a machine by the frames of a batch."""
+    return machine.step(batch[0], rate, settings)
 
 
 def seconds_per_step(

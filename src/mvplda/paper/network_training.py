@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from .._progress import Progress
-from .._typing import Card, Columns, IntArray, Json
+from .._typing import Columns, IntArray
 from ..atomic_files import write_atomically
 from ..exceptions import FileFormatError, LabelError, NumericalError, ParameterError
 from ..labels import encode_labels
@@ -55,6 +56,14 @@ PAPER_NETWORK = PaperNetwork()
 DEFAULT_TRAINING = Training()
 
 
+class EpochRecord(TypedDict):
+    """Means over the steps of an epoch: the loss, and the accuracy per view."""
+
+    epoch: int
+    loss: float
+    accuracy: dict[str, float]
+
+
 @dataclass(frozen=True)
 class TrainedNetwork:
     """A trained network without its heads; it maps the frames of an utterance to one vector.
@@ -68,7 +77,7 @@ class TrainedNetwork:
 
     body: PaperBody
     classes: Mapping[str, int]
-    history: tuple[Card, ...] = ()
+    history: tuple[EpochRecord, ...] = ()
 
     @torch.no_grad()
     def extract(self, features: FeatureSet) -> NDArray[np.float32]:
@@ -178,7 +187,7 @@ class TrainingState:
     views: list[str]
     checkpoint: Path | None
     key: str
-    history: list[Json] = field(default_factory=list)
+    history: list[EpochRecord] = field(default_factory=list)
     optimiser: torch.optim.Optimizer = field(init=False)
 
     def __post_init__(self) -> None:

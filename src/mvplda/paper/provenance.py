@@ -147,36 +147,37 @@ def digest_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def with_provenance(found: Any, record: Card) -> Any:
+def with_provenance(results: Any, record: Card) -> Any:
     """Return a copy of a study's results in which every row carries the record.
 
     Rows are the innermost objects that are reached through containers of objects only: the values of a table by name,
     the elements of a list, or the whole result if it holds plain values. A row that has a provenance keeps it.
     """
-    if isinstance(found, Mapping):
-        if "provenance" in found:
-            return dict(found)
-        if found and all(_holds_rows(value) for value in found.values()):
-            return {name: with_provenance(value, record) for name, value in found.items()}
-        return {**found, "provenance": dict(record)}
-    return [with_provenance(value, record) for value in found]
+    if isinstance(results, Mapping):
+        if "provenance" in results:
+            return dict(results)
+        if results and all(_holds_rows(value) for value in results.values()):
+            return {name: with_provenance(value, record) for name, value in results.items()}
+        return {**results, "provenance": dict(record)}
+    return [with_provenance(value, record) for value in results]
 
 
-def _holds_rows(value: Any) -> bool:
+def _holds_rows(value: object) -> bool:
+    """Whether a value is a row or contains rows."""
     if isinstance(value, Mapping):
         return True
     return isinstance(value, list) and bool(value) and all(isinstance(v, Mapping) for v in value)
 
 
 def result_rows(
-    results: Any, path: tuple[str | int, ...] = ()
+    results: object, path: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[tuple[str | int, ...], Json]]:
     """Yield every row of a results file with its place: names of objects and numbers in lists."""
     if isinstance(results, Mapping):
         if "provenance" in results:
             yield path, dict(results)
             return
-        children: Iterable[tuple[str | int, Any]] = results.items()
+        children: Iterable[tuple[str | int, object]] = results.items()
     elif isinstance(results, list):
         children = enumerate(results)
     else:
@@ -189,9 +190,9 @@ def results_text(results: Card) -> str:
     """Return results as JSON, one line per provenance: a record is as long as a row."""
     records: list[str] = []
 
-    def shortened(value: Any) -> Any:
+    def shortened(value: object) -> object:
         if isinstance(value, list):
-            return [shortened(each) for each in value]
+            return [shortened(element) for element in value]
         if not isinstance(value, Mapping):
             return value
         entries = {}
@@ -208,10 +209,10 @@ def results_text(results: Card) -> str:
     return text
 
 
-def write_results(path: Path, title: str, **parts: Any) -> None:
+def write_results(path: Path, title: str, **sections: object) -> None:
     """Write a results file whose rows carry their provenance."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    results = {"schema": SCHEMA, "title": title, **parts}
+    results = {"schema": SCHEMA, "title": title, **sections}
     write_atomically(path, results_text(results).encode())
 
 

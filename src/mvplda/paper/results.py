@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Required, TypedDict
 
 import numpy as np
 from scipy.stats import t as student
@@ -34,6 +34,22 @@ PUBLISHED_CORPUS = {
     "audiomnist": "rsr2015",
 }
 """Published table shown next to the results on a corpus; none for simulated vectors or vectors of unknown origin."""
+
+
+class SeedsRow(TypedDict, total=False):
+    """EER of one kind of trial over several seeds.
+
+    eer : mean
+    values : EER of each seed
+    low, high : 95 % interval over speakers and seeds, if it exists
+    """
+
+    eer: Required[float]
+    values: Required[list[float]]
+    low: float
+    high: float
+
+
 Measured = tuple[Evaluation, Intervals | None]
 """Error rates and costs per kind of trial, and their intervals over speakers."""
 
@@ -58,7 +74,7 @@ class SystemResult:
     seconds: float
     llr: bool
     sample: Names
-    seeds: Card = field(default_factory=dict)
+    seeds: Mapping[str, SeedsRow] = field(default_factory=dict)
     groups: Mapping[str, Measured] = field(default_factory=dict)
 
     def cells(self, form: str = "") -> list[str]:
@@ -112,7 +128,7 @@ def table_line(name: str, cells: Sequence[str]) -> str:
     return f"{name:40}" + "".join(f"  {cell:>7}" for cell in cells)
 
 
-def over_seeds(runs: Sequence[Measured]) -> Json:
+def over_seeds(runs: Sequence[Measured]) -> dict[str, SeedsRow]:
     """Summarise the EER by kind over runs with different seeds.
 
     The 95 % interval combines two independent sources of variation, whose variances add up on a logarithmic scale: the
@@ -124,9 +140,9 @@ def over_seeds(runs: Sequence[Measured]) -> Json:
 
     Returns
     -------
-    {kind: {"eer": mean, "values": EER per seed, "low" and "high": interval, if it exists}}
+    {kind: mean, values and interval}
     """
-    rows: dict[str, Any] = {}
+    rows: dict[str, SeedsRow] = {}
     for kind in runs[0][0].rows:
         values = np.array([evaluation[kind]["eer"] for evaluation, _ in runs])
         mean = float(values.mean())
@@ -261,7 +277,7 @@ class Results:
             write_atomically(folder / name, content.encode())
 
 
-def seeds_cell(row: Mapping[str, Any]) -> str:
+def seeds_cell(row: SeedsRow) -> str:
     """Return the mean and the interval of a row of `over_seeds` as text, in %."""
     text = f"{100 * row['eer']:.2f}"
     if "low" in row:

@@ -29,6 +29,7 @@ from ..models.base import release_caches
 from ..models.cosine import CosineScorer
 from ..models.multiview import MultiviewPLDA
 from ..preprocessing import Reduction, unit_chain
+from ..scoring.profiles import Profiles
 from ..training import calibrate_on_held_out, make_committee
 from .corpora.corpus import Corpus
 from .experiment_settings import BackendSettings
@@ -464,7 +465,7 @@ def run_system(system: System, task: Task, settings: BackendSettings) -> tuple[N
     return scores, bundle
 
 
-def _calibrated(bundle: Bundle, profiles: Any, test: Names, known: Columns) -> Names:
+def _calibrated(bundle: Bundle, profiles: Profiles, test: Names, known: Columns) -> Names:
     """Return calibrated scores (enrolments, tests), computed in blocks of tests to limit memory."""
     scores = np.empty((len(profiles), len(test)), dtype=np.float32)
     for start in range(0, len(test), TESTS_PER_BLOCK):

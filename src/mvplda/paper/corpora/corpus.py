@@ -10,9 +10,10 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..._typing import BoolArray, Columns, IntArray, Names, PathLike, Views
 from ...exceptions import DataError, LabelError, ParameterError
@@ -274,10 +275,10 @@ def training_rows(labels: Columns, training: TrainingClasses, random_state: int 
 
 def enrolments(
     labels: Columns,
-    sessions: Any,
-    rows: Any,
+    sessions: ArrayLike | None,
+    rows: ArrayLike,
     per_model: int = 3,
-    tests: Any = None,
+    tests: BoolArray | None = None,
 ) -> tuple[dict[str, IntArray], IntArray]:
     """Enrol each cell with its first sessions and test with its other sessions.
 
@@ -390,7 +391,7 @@ def cell_rows(labels: Columns, rows: IntArray) -> dict[str, IntArray]:
     return {name: np.array(cells[cell]) for name, cell in zip(names, sorted(cells), strict=True)}
 
 
-def session_order(sessions: Any) -> IntArray:
+def session_order(sessions: ArrayLike) -> IntArray:
     """Return the rank (n,) of each session; sessions are compared as numbers if all of them are numbers."""
     array = np.asarray(sessions).astype(np.str_)
     if np.char.isdecimal(array).all():
@@ -398,7 +399,7 @@ def session_order(sessions: Any) -> IntArray:
     return np.unique(array, return_inverse=True)[1].astype(np.int64)
 
 
-def safe_ids(names: Iterable[Any]) -> list[str]:
+def safe_ids(names: Iterable[object]) -> list[str]:
     """Return names as ids that are valid in every list file: blanks and invalid Unicode become underscores.
 
     Raises
@@ -458,7 +459,7 @@ def register_corpus(name: str, root: str) -> Callable[[Load], Load]:
     return register
 
 
-def load_corpus(name: str, root: PathLike, **options: Any) -> Corpus:
+def load_corpus(name: str, root: PathLike, **options: object) -> Corpus:
     """Load a registered corpus.
 
     Parameters
@@ -479,7 +480,7 @@ def load_corpus(name: str, root: PathLike, **options: Any) -> Corpus:
         ) from error
 
 
-def abbreviated(names: Sequence[Any]) -> str:
+def abbreviated(names: Sequence[object]) -> str:
     """Return the first names as text, and the number of further names."""
     n_hidden = len(names) - MAX_LISTED_NAMES
     suffix = f" and {n_hidden} more" if n_hidden > 0 else ""

@@ -7,11 +7,11 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
 import numpy as np
 
-from ..._typing import Columns, Names, PathLike
+from ..._typing import Columns, IntArray, Names, PathLike
 from ...exceptions import LabelError, ParameterError
 from ...io.streams import OnDisk, fail
 from ...io.tables import read_table as read_cells
@@ -57,7 +57,7 @@ class Listing(NamedTuple):
         sessions = self.fields[order]
         return build_corpus(name, self.ids, labels, self.files, sessions, source=source, **protocol)
 
-    def take(self, rows: Any) -> Listing:
+    def take(self, rows: IntArray) -> Listing:
         """Return the utterances at `rows`."""
         files = self.files and tuple(self.files[row] for row in rows)
         fields = {name: values[rows] for name, values in self.fields.items()}
