@@ -326,6 +326,8 @@ def test_changes_are_addressed_by_section_and_name():
         Configuration().with_changes({"features.nonsense": 0})
     with pytest.raises(ParameterError, match=r"section\.name"):
         Configuration().with_changes({"epochs": 0})
+    with pytest.raises(ParameterError, match="name is a value and has no settings"):
+        Configuration(corpus={"name": "cvau"}).with_changes({"corpus.name.odd": 0})
     with pytest.raises(ParameterError, match="a configuration has no 'odd'"):
         Configuration.from_dict({"odd": {}})
 

@@ -203,7 +203,7 @@ def _run(
     settings = settings.with_changes({"corpus.name": corpus, **overrides})
 
     corpus_settings = dict(settings.corpus)
-    name = corpus_settings.pop("name")
+    name = str(corpus_settings.pop("name"))
     root = options["root"]
     if root is None:
         raise click.UsageError(f"the corpus {name} needs its ROOT: {CORPORA[name].root}")

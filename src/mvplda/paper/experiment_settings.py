@@ -180,12 +180,12 @@ class Configuration:
     grid : {setting of the back-end: list of values}; the paper's systems get one row per combination
     """
 
-    corpus: dict[str, Any] = field(default_factory=dict)
+    corpus: dict[str, object] = field(default_factory=dict)
     features: Features = FEATURES
     network: PaperNetwork = PaperNetwork()
     training: Training = Training()
     backend: BackendSettings = BackendSettings()
-    grid: dict[str, Any] = field(default_factory=dict)
+    grid: dict[str, list[object]] = field(default_factory=dict)
     evaluation: EvaluationSettings = EvaluationSettings()
 
     def variants(self) -> Iterator[tuple[str, BackendSettings]]:
@@ -218,7 +218,7 @@ class Configuration:
         3
         """
         # these sections are replaced as a whole, because they have no defaults that could complete them
-        tables: dict[str, Any] = {"corpus": dict(self.corpus), "grid": dict(self.grid)}
+        tables: dict[str, object] = {"corpus": dict(self.corpus), "grid": dict(self.grid)}
         for path, value in changes.items():
             *sections, name = path.split(".")
             if not sections:
@@ -227,7 +227,10 @@ class Configuration:
                 )
             table = tables
             for section in sections:
-                table = table.setdefault(section, {})
+                subsection = table.setdefault(section, {})
+                if not isinstance(subsection, dict):
+                    raise ParameterError(f"{path}: {section} is a value and has no settings")
+                table = subsection
             table[name] = value
         return _checked(with_values(self, tables, "a configuration"))
 

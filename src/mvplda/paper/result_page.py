@@ -234,8 +234,7 @@ def _groups(results: Results) -> str:
 
 def _beside_the_paper(results: Results) -> str:
     """Return the paper's figures beside those of the corresponding systems, if any was run."""
-    corpus = results.configuration.get("corpus", {}).get("name", "")
-    published = PUBLISHED_CORPUS.get(corpus, "rsr2015")
+    published = PUBLISHED_CORPUS.get(results.corpus_name, "rsr2015")
     figures = dict(zip(("cosine of j-vectors", "PLDA", "jPLDA"), PUBLISHED[published], strict=True))
     by_name = {system.name: system for system in results.systems}
     rows = []
@@ -251,7 +250,7 @@ def _beside_the_paper(results: Results) -> str:
     if not rows:
         return ""
     text = "The same corpus as the paper's."
-    if corpus != published:
+    if results.corpus_name != published:
         name = "RSR2015" if published == "rsr2015" else "Huiting202"
         text = f"The paper's figures are of other data, {name}: compare the order of the systems, not the figures."
     table = draw.html_table(["EER, %", *KINDS], rows)

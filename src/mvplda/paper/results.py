@@ -192,6 +192,12 @@ class Results:
         """Kinds of trials: IW, IC, TW, Total for two views."""
         return list(self.systems[0].evaluation.rows)
 
+    @property
+    def corpus_name(self) -> str:
+        """Name of the corpus in the configuration; empty if it is unknown."""
+        corpus = self.configuration.get("corpus")
+        return str(corpus.get("name", "")) if isinstance(corpus, Mapping) else ""
+
     def __getitem__(self, name: str) -> SystemResult:
         """Return the result of the system `name`."""
         return next(system for system in self.systems if system.name == name)
@@ -202,8 +208,7 @@ class Results:
         For corpora of phrases, the paper's figures are shown in front of those of the same systems, and a line
         separates the paper's systems from the others.
         """
-        corpus = self.configuration.get("corpus", {}).get("name", "")
-        published_corpus = PUBLISHED_CORPUS.get(corpus)
+        published_corpus = PUBLISHED_CORPUS.get(self.corpus_name)
         published = {}
         if published_corpus is not None:
             published = dict(zip(PUBLISHED_SYSTEMS, PUBLISHED[published_corpus], strict=True))

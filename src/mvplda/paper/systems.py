@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -30,6 +30,7 @@ from ..models.cosine import CosineScorer
 from ..models.multiview import MultiviewPLDA
 from ..preprocessing import Reduction, unit_chain
 from ..scoring.profiles import Profiles
+from ..scoring.question import QuestionArguments
 from ..training import calibrate_on_held_out, make_committee
 from .corpora.corpus import Corpus
 from .experiment_settings import BackendSettings
@@ -168,6 +169,15 @@ def compared_views(corpus: Corpus) -> Views:
     return views
 
 
+class ScoringOptions(QuestionArguments, total=False):
+    """Options of the method ``llr`` of a scorer.
+
+    scoring : "paper" uses the published formulas
+    """
+
+    scoring: Literal["exact", "paper"]
+
+
 @dataclass(frozen=True)
 class System:
     """A system of the table.
@@ -189,7 +199,7 @@ class System:
     name: str
     title: str
     build: Callable[[Task, BackendSettings], Bundle]
-    question: Callable[[Task, BackendSettings], dict[str, Any]] = lambda task, settings: {}
+    question: Callable[[Task, BackendSettings], ScoringOptions] = lambda task, settings: {}
     enrolment: Literal["exact", "average"] = "exact"
     llr: bool = True
     published: bool = False
@@ -274,13 +284,13 @@ def committee(task: Task, settings: BackendSettings) -> Bundle:
         task.views,
         labels=task.train_labels,
         dim=task.components,
-        known=list(phrase_known(task, settings).get("known", {})),
+        known=task.views[1:2] if phrase_known(task, settings) else (),
         enrolment=task.per_model,
     )
     return Bundle(None, scorer)
 
 
-def phrase_known(task: Task, settings: BackendSettings) -> dict[str, Any]:
+def phrase_known(task: Task, settings: BackendSettings) -> ScoringOptions:
     """Return the claimed phrase of each enrolment as a known class; empty if training contains none of the phrases."""
     view = task.views[1]
     claimed = task.model_labels[view]
@@ -289,7 +299,7 @@ def phrase_known(task: Task, settings: BackendSettings) -> dict[str, Any]:
     return {"known": {view: claimed}}
 
 
-def exact_score(task: Task, settings: BackendSettings) -> dict[str, Any]:
+def exact_score(task: Task, settings: BackendSettings) -> ScoringOptions:
     """Return the options of exact scoring: priors of the hypotheses, if set."""
     if not settings.priors:
         return {}
@@ -298,12 +308,12 @@ def exact_score(task: Task, settings: BackendSettings) -> dict[str, Any]:
     return {"priors": dict(zip(shared, settings.priors, strict=True))}
 
 
-def published_score(task: Task, settings: BackendSettings) -> dict[str, Any]:
+def published_score(task: Task, settings: BackendSettings) -> ScoringOptions:
     """Return the options of the paper's score of all views."""
     return {"scoring": "paper", **exact_score(task, settings)}
 
 
-def speaker_alone(task: Task, settings: BackendSettings) -> dict[str, Any]:
+def speaker_alone(task: Task, settings: BackendSettings) -> ScoringOptions:
     """Return the options of the score in the paper's appendix: same speaker, any phrase."""
     return {"scoring": "paper", "same": task.views[0]}
 
@@ -458,18 +468,20 @@ def run_system(system: System, task: Task, settings: BackendSettings) -> tuple[N
         profiles = bundle.enrol(enrolled, task.enrol_ids, method=system.enrolment)
         question = system.question(task, settings)
         if bundle.calibrations:
-            scores = _calibrated(bundle, profiles, task.test, question.get("known", {}))
+            scores = _calibrated(bundle, profiles, task.test, question)
         else:
             scores = np.asarray(bundle.llr(profiles, task.test, **question))
     release_caches(bundle)
     return scores, bundle
 
 
-def _calibrated(bundle: Bundle, profiles: Profiles, test: Names, known: Columns) -> Names:
+def _calibrated(
+    bundle: Bundle, profiles: Profiles, test: Names, question: QuestionArguments
+) -> Names:
     """Return calibrated scores (enrolments, tests), computed in blocks of tests to limit memory."""
     scores = np.empty((len(profiles), len(test)), dtype=np.float32)
     for start in range(0, len(test), TESTS_PER_BLOCK):
         columns = slice(start, start + TESTS_PER_BLOCK)
         tests = bundle.enrol(test[columns])
-        scores[:, columns] = bundle.answer(profiles, tests, {"known": known}).llr
+        scores[:, columns] = bundle.answer(profiles, tests, question).llr
     return scores
