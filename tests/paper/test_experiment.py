@@ -217,6 +217,19 @@ def test_the_page_presents_the_model_the_question_and_the_results(tmp_path):
     assert "other data, RSR2015" in page
 
 
+def test_a_page_of_three_views_has_no_pictures_of_two(tmp_path):
+    ids, labels, X = drawn(speakers=24)
+    labels["channel"] = np.array([f"c{i % 2}" for i in range(len(X))])
+    task = Task(build_corpus("toy", ids, labels, None, per_model=2), X)
+    changes = {"evaluation.systems": ["cosine", "plda-cell"], "evaluation.resamples": 5}
+    results, _ = run_systems(task, Configuration().with_changes(changes), lambda text: None)
+    write_result_page(tmp_path / "report.html", results, "drawn here")
+    page = (tmp_path / "report.html").read_text()
+    assert "The model and the question" not in page
+    assert "Beside the paper" not in page
+    assert page.count("<svg") == 1 + len(results.kinds)
+
+
 def test_pictures_of_the_page_are_those_of_the_documents():
     pictures = files("mvplda.paper") / "pictures"
     for name in ("model.svg", "hypotheses.svg"):

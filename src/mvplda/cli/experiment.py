@@ -151,7 +151,8 @@ def reproduce_command(
     iterations, scored with the mean of three enrolment vectors. The table also has the exact model, the model with
     interaction and the best system.
 
-    One line per epoch shows the progress of the training. Run the same command again to resume after an interruption.
+    The duration of the training is estimated before it starts, and one line per epoch shows its progress. Run the same
+    command again to resume after an interruption.
 
     \b
     Examples:

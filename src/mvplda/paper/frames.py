@@ -58,8 +58,10 @@ class Extracted(NamedTuple):
     skipped: tuple[tuple[str, str], ...]
 
 
-def utterance_stamps(ids: Sequence[str] | Names, clips: Sequence[FileSegment]) -> list[str]:
-    """Describe each utterance by its id, segment, and the size and time of its file, to detect changes."""
+def utterance_stamps(
+    ids: Sequence[str] | Names, clips: Sequence[FileSegment], processing: object = ""
+) -> list[str]:
+    """Return a digest of each utterance's id, segment, size and time of its file, and processing, to detect changes."""
     status = {}
     for path in {clip.path for clip in clips}:
         try:
@@ -68,10 +70,11 @@ def utterance_stamps(ids: Sequence[str] | Names, clips: Sequence[FileSegment]) -
         except OSError:
             # reading the file reports the error
             status[path] = "missing"
-    return [
-        f"{name} {clip.start} {clip.length} {status[clip.path]}"
-        for name, clip in zip(ids, clips, strict=True)
-    ]
+    stamps = []
+    for name, clip in zip(ids, clips, strict=True):
+        text = f"{processing} {name} {clip.start} {clip.length} {status[clip.path]}"
+        stamps.append(hashlib.sha256(text.encode()).hexdigest()[:16])
+    return stamps
 
 
 def frames_of(samples: FloatArray, recipe: Recipe) -> Frames:
@@ -107,10 +110,7 @@ def extract_features(
         No utterance is usable.
     """
     with TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
-        stamps = [
-            hashlib.sha256(f"{recipe} {stamp}".encode()).hexdigest()[:16]
-            for stamp in utterance_stamps(ids, clips)
-        ]
+        stamps = utterance_stamps(ids, clips, recipe)
         store = FrameStore(folder or Path(temporary), stamps)
         n_stored = len(store.entries)
         missing = clips[n_stored:]
