@@ -92,7 +92,8 @@ def write_frames(corpus, folder: Path, count: int, recipe) -> None:
     frames = rng.normal(size=(count, 39)).astype(np.float32)
     stamps = utterance_stamps(corpus.ids, corpus.files, recipe)
     store = FrameStore(folder, stamps)
-    for _ in store.add(stamps, (frames for _ in stamps)):
+    missing = stamps[len(store.entries) :]
+    for _ in store.add(missing, (frames for _ in missing)):
         pass
 
 

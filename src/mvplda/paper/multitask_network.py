@@ -159,11 +159,10 @@ def pretrain(
 
         for epoch in range(epochs):
             rng = np.random.default_rng([random_state, 2 + number, epoch])
-            errors = [
-                machine.step(body.hidden(stacked, number), rate, settings)
-                for stacked, _ in source.batches(settings.batch, rng)
-            ]
-            error = float(torch.stack(errors).mean())
+            errors = torch.zeros(source.steps(settings.batch), device=probe.device)
+            for step, (stacked, _) in enumerate(source.batches(settings.batch, rng)):
+                errors[step] = machine.step(body.hidden(stacked, number), rate, settings)
+            error = float(errors.mean())
             if not math.isfinite(error):
                 raise NumericalError(
                     f"pre-training of layer {number + 1} diverged in epoch {epoch + 1}: lower its rate (now {rate:g})"

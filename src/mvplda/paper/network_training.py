@@ -229,22 +229,23 @@ class TrainingState:
         # a seed per epoch: a resumed run draws the same orders as an uninterrupted one
         rng = np.random.default_rng([training.random_state, 4, number])
         steps = self.source.steps(training.batch)
-        # collected on the device: reading a value in every step would make the CPU wait for it
-        losses = []
-        accuracies = []
+        # collected on the device: reading a value in every step would make the CPU wait for it. One array: small arrays
+        # that survive a step would fragment the memory of the batches, which grew by megabytes per step
+        losses = torch.zeros(steps, device=self.source.device)
+        accuracies = torch.zeros(steps, len(self.views), device=self.source.device)
         for step, (stacked, codes) in enumerate(self.source.batches(training.batch, rng)):
             progress = (number + step / steps) / training.epochs
             self.optimiser.param_groups[0]["lr"] = training.learning_rate * (1 - progress)
             loss, accuracy = self.step(stacked, codes)
-            losses.append(loss)
-            accuracies.append(accuracy)
+            losses[step] = loss
+            accuracies[step] = accuracy
 
-        mean = float(torch.stack(losses).mean())
+        mean = float(losses.mean())
         if not math.isfinite(mean):
             raise NumericalError(
                 f"the loss is {mean} in epoch {number + 1}: lower learning_rate (now {training.learning_rate:g})"
             )
-        means = torch.stack(accuracies).mean(dim=0).tolist()
+        means = accuracies.mean(dim=0).tolist()
         by_view = dict(zip(self.views, means, strict=True))
         self.history.append({"epoch": number + 1, "loss": mean, "accuracy": by_view})
 
