@@ -61,12 +61,27 @@ def test_stored_frames_are_mapped_from_their_file(tmp_path):
     np.testing.assert_array_equal(features[3], expected[3])
 
 
-@pytest.mark.parametrize("damage", ["none", "half a line", "frames without a line", "lost frames"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "none",
+        "half a line",
+        "a line without its end",
+        "zeros",
+        "frames without a line",
+        "lost frames",
+    ],
+)
 def test_a_store_continues_after_its_last_complete_utterance(tmp_path, damage):
     filled(tmp_path, 4)
     frames, index = tmp_path / "frames.f32", tmp_path / "frames.index"
     if damage == "half a line":
         index.write_bytes(index.read_bytes() + b'["recording 4", 6')
+    if damage == "zeros":
+        index.write_bytes(index.read_bytes() + b"\0\0\0\n")
+    if damage == "a line without its end":
+        index.write_bytes(index.read_bytes() + b'["recording 4", 6, 3, ""]')
+        frames.write_bytes(frames.read_bytes() + b"\0" * 72)
     if damage in ("half a line", "frames without a line"):
         frames.write_bytes(frames.read_bytes() + b"\0" * 40)
     if damage == "lost frames":

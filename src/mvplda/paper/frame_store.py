@@ -121,10 +121,13 @@ class FrameStore:
         remaining = self.path.stat().st_size
         lines = self.index.read_bytes().splitlines(keepends=True)
         for line, stamp in zip(lines, stamps, strict=False):
-            # an incomplete last line has no end
-            entry = IndexEntry(*json.loads(line)) if line.endswith(b"\n") else IndexEntry("")
+            try:
+                entry = IndexEntry(*json.loads(line))
+            except (ValueError, TypeError):
+                # an incomplete line
+                break
             remaining -= entry.size
-            if entry.stamp != stamp or remaining < 0:
+            if entry.stamp != stamp or remaining < 0 or not line.endswith(b"\n"):
                 break
             self.entries.append(entry)
         kept_lines = lines[: len(self.entries)]
