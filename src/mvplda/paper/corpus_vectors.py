@@ -142,13 +142,13 @@ def _network_key(corpus: Corpus, files: Sequence[FileSegment], configuration: Co
     """Return a digest of everything that the vectors of a trained network depend on."""
     settings = configuration.to_dict()
     train = corpus.protocol.train
-    parts = [
+    contents = [
         [settings[name] for name in NETWORK_SECTIONS],
         utterance_stamps(corpus.ids, files),
         train.tolist(),
         {view: values.tolist() for view, values in corpus.labels_at(train, corpus.views).items()},
     ]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(contents).encode()).hexdigest()
 
 
 def _earlier_vectors(folder: Path, key: str) -> CorpusVectors | None:

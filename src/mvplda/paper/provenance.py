@@ -83,14 +83,14 @@ def provenance(
 
 def command_line(inputs: Sequence[Path] = ()) -> str:
     """Return the command of this process, with placeholders for its inputs and its output folder."""
-    named = {str(path): f"{DATA}/{path.name}" for path in inputs}
+    placeholders = {str(path): f"{DATA}/{path.name}" for path in inputs}
     words: list[str] = []
     # orig_argv has "-m module", which sys.argv lacks
     for word in sys.orig_argv[1:]:
         if words and words[-1] in ("-o", "--output"):
             words.append(OUTPUT)
-        elif word in named:
-            words.append(named[word])
+        elif word in placeholders:
+            words.append(placeholders[word])
         else:
             words.append(Path(word).name if os.path.isabs(word) else word)
     line = " ".join(["python", *map(_quoted, words)])
@@ -113,9 +113,9 @@ def source_state() -> Json:
 
     The commit is None for an installed package, even inside a repository of somebody else.
     """
-    here = Path(__file__)
-    root = here.parents[3]
-    if _git(root, "ls-files", "--error-unmatch", str(here)) is None:
+    this_file = Path(__file__)
+    root = this_file.parents[3]
+    if _git(root, "ls-files", "--error-unmatch", str(this_file)) is None:
         return {"commit": None, "note": f"installed package, version {__version__}"}
     state: Json = {"commit": _git(root, "rev-parse", "HEAD")}
     if _git(root, "status", "--porcelain", "--", *CODE) != "":

@@ -109,8 +109,8 @@ class SystemsDetDisplay(Display):
         )
 
     def _draw(self, axes: Axes) -> None:
-        target, *others = self.sample.kinds
-        kinds = others if self.kind == "Total" else [self.kind]
+        target, *non_targets = self.sample.kinds
+        kinds = non_targets if self.kind == "Total" else [self.kind]
         for i, system in enumerate(self.systems):
             curve = self._curve(system, target, kinds)
             _, miss, false_alarm = curve.steps()
@@ -141,8 +141,8 @@ class SystemsDetDisplay(Display):
             weights.append(np.full(len(scores[-1]), self.sample.weights[kind]))
         joined = np.concatenate(scores)
         order = np.argsort(joined)
-        others = SortedScores(joined[order], np.concatenate(weights)[order])
-        return Curve(SortedScores(np.sort(system.sample[self.sample.kinds[target]])), others)
+        sorted_scores = SortedScores(joined[order], np.concatenate(weights)[order])
+        return Curve(SortedScores(np.sort(system.sample[self.sample.kinds[target]])), sorted_scores)
 
 
 def write_result_page(path: Path, results: Results, source: str) -> None:
