@@ -43,7 +43,7 @@ from ...scoring.question import NearMatches
 from ...tensor_files import fingerprint
 from ...vector_checks import as_vectors, check_feature_names
 from ..phrases import PhraseMatcher
-from .known_classes import MAX_CELLS, adapt_block, class_blocks, sample_rows
+from .known_classes import MAX_CELLS, adapt_block, class_blocks, nearest_to_each, sample_rows
 from .moments import block_moments, channel_directions
 from .posterior import (
     MAX_UNNAMED_VARIANCE,
