@@ -77,7 +77,7 @@ CURVES = ("TW", "IC", "Total")
 """Kinds of trials with a plot of DET curves; errors against IW are too few for a curve."""
 OUTPUTS = {
     "extractor.onnx": "the trained network; usable like any other extractor",
-    "model.safetensors": "the system called best with its calibration, for the commands score, verify and serve",
+    "model.safetensors": "the system called best with its calibration, for mvplda score",
     "vectors.npz": "one vector per recording",
     "results.json": "all figures, comparisons and settings; table.txt has the most important ones",
 }
