@@ -136,7 +136,8 @@ def test_report_names_the_choice_of_a_trained_committee():
     assert line.startswith(
         f"Chosen for vectors on 12 people held out in turn: {choice['chosen']} ("
     )
-    assert choice["table"][choice["chosen"]][0] == min(loss for loss, _ in choice["table"].values())
+    lowest, error = next(iter(choice["table"].values()))
+    assert choice["table"][choice["chosen"]][0] - lowest < 2 * error
 
 
 def test_a_saved_setup_has_the_model_the_profiles_and_the_report(tmp_path: Path):

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--model",
-    help="Model to train: committee combines two models per extractor and, if it has a lower loss on held-out people, "
-    "one whose interaction, noise and ranks are chosen on them; multiview is the maximum-likelihood model of all "
-    "views; plda is that of one view; cosine compares angles and needs no labels.  "
+    help="Model to train: committee combines two models per extractor and, if it has a clearly lower loss on held-out "
+    "people, one whose interaction, noise and ranks are chosen on them; multiview is the maximum-likelihood model of "
+    "all views; plda is that of one view; cosine compares angles and needs no labels.  "
     "[default: committee; multiview for ranks or statistics]",
 )
 @click.option(

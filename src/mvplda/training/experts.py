@@ -13,7 +13,7 @@ from ..bundle import Bundle
 from ..labels import encode_labels
 from ..models import Committee, MultiviewPLDA
 from ..models.committee import scorer_of
-from ..models.selection import ITERATIONS, Selection, are_crossed, select_model
+from ..models.selection import ITERATIONS, Candidate, Selection, are_crossed, gains, select_model
 from ..preprocessing import RectifiedRoot, Reduction, standard_chain, unit_chain
 
 MAX_UNREDUCED_WIDTH = 300
@@ -121,8 +121,9 @@ def choose_experts(
 ) -> dict[str, Selection]:
     """Choose the interaction, the noise and the ranks of a third expert of each block on held-out people.
 
-    The candidates of maximum likelihood are compared with the two other experts, whose noise is "prior". Raises
-    `MvpldaError` if the data do not allow it, such as `DataError` with too few people to hold some out.
+    The candidates of maximum likelihood are compared with the two other experts, whose noise is "prior". One of these
+    is chosen unless the best candidate's loss is lower by two standard errors. Raises `MvpldaError` if the data do not
+    allow a choice, such as `DataError` with too few people to hold some out.
     """
     structures = [JOINT[0]]
     if len(labels) > 1 and are_crossed(labels, list(labels)):
@@ -144,7 +145,7 @@ def choose_experts(
             enrolment=enrolment,
             preprocessing=_reduction(_components(width, labels, list(labels))),
         )
-        table = list(selection.table)
+        priors: list[Candidate] = []
         for chain, strength in _prior_chains(width, dim):
             other = select_model(
                 block,
@@ -155,10 +156,10 @@ def choose_experts(
                 enrolment=enrolment,
                 preprocessing=chain,
             )
-            table += other.table
-        table.sort(key=lambda candidate: candidate.loss)
-        # the interaction of a prior needs no test: its rank is not free
-        chosen = table[0] if table[0].noise == "prior" else selection.chosen
+            priors += other.table
+        priors.sort(key=lambda candidate: candidate.loss)
+        chosen = selection.chosen if gains(selection.chosen, priors[0]) else priors[0]
+        table = sorted([*selection.table, *priors], key=lambda candidate: candidate.loss)
         selections[name] = Selection(chosen, tuple(table), selection.speakers)
     return selections
 
