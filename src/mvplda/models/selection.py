@@ -17,7 +17,7 @@ from sklearn.base import TransformerMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 
 from .._typing import Array, BoolArray, Columns, FloatArray, IntArray, Labels, Ranks
-from ..exceptions import DataError, MvpldaWarning, ParameterError
+from ..exceptions import DataError, MvpldaWarning, ParameterError, RankCappedWarning
 from ..inference.design import largest_rank
 from ..labels import encode_labels
 from ..statistics import SufficientStatistics
@@ -224,7 +224,10 @@ class _Fold:
         self.trials = trials
         if preprocessing is not None:
             chain = clone(preprocessing)
-            train = chain.fit_transform(train)
+            with warnings.catch_warnings():
+                # a fold has fewer vectors than the data, so that its chain may keep fewer axes
+                warnings.simplefilter("ignore", RankCappedWarning)
+                train = chain.fit_transform(train)
             self.enrol = chain.transform(self.enrol)
             self.test = chain.transform(self.test)
         table = encode_labels(
