@@ -45,7 +45,9 @@ class MemoryMonitor(threading.Thread):
         self.started = time.perf_counter()
 
     def begin(self, name: str) -> None:
-        """Begin a stage."""
+        """Begin a stage, and print the one before."""
+        if self.stages:
+            print(*self.stages[-1].values(), flush=True)
         self.started = time.perf_counter()
         self.stages.append(
             {"stage": name, "seconds": 0.0, "peak_gb": 0.0, "peak_anonymous_gb": 0.0}
@@ -89,11 +91,12 @@ def write_sound(root: Path, seconds: float) -> None:
 def write_frames(corpus, folder: Path, count: int, recipe) -> None:
     """Write random frames of every recording to the store that the experiment will find."""
     rng = np.random.default_rng(0)
-    frames = rng.normal(size=(count, 39)).astype(np.float32)
+    frames = rng.normal(size=(count + 1000, 39)).astype(np.float32)
     stamps = utterance_stamps(corpus.ids, corpus.files, recipe)
     store = FrameStore(folder, stamps)
     missing = stamps[len(store.entries) :]
-    for _ in store.add(missing, (frames for _ in missing)):
+    starts = rng.integers(1000, size=len(missing))
+    for _ in store.add(missing, (frames[start : start + count] for start in starts)):
         pass
 
 
@@ -160,8 +163,7 @@ def main() -> None:
             monitor.begin("systems")
 
     run_experiment(corpus, settings, output, echo)
-    for stage in monitor.stages:
-        print(*stage.values())
+    monitor.begin("end")
     rows = {"stages": monitor.stages, "options": {k: str(v) for k, v in vars(options).items()}}
     record = {**provenance(), "unchecked": "times and memory of a machine"}
     title = "Memory from sound on a tree like RSR2015"
