@@ -15,7 +15,7 @@ from mvplda.labels import encode_labels
 from mvplda.metrics.curves import min_cllr
 from mvplda.models import selection as module
 from mvplda.models.heldout import held_out_trials
-from mvplda.models.selection import Candidate, held_out_loss
+from mvplda.models.selection import ModelCandidate, held_out_loss
 from mvplda.preprocessing import Reduction
 
 
@@ -33,7 +33,7 @@ def draw(
 
 
 def naive_loss(
-    X: np.ndarray, labels: Mapping[str, np.ndarray], candidate: Candidate, enrolment: int
+    X: np.ndarray, labels: Mapping[str, np.ndarray], candidate: ModelCandidate, enrolment: int
 ) -> float:
     """Loss of models that are fitted to the vectors and labels of each fold, without shared statistics."""
     scores = []
@@ -164,7 +164,7 @@ def test_preprocessing_is_fitted_to_training_vectors_of_each_fold() -> None:
 
 def test_one_structure_and_noise_can_be_asked_for() -> None:
     X, labels = draw()
-    reported: list[Candidate] = []
+    reported: list[ModelCandidate] = []
     selection = select_model(
         X, labels, structures=["combined"], noises=["diagonal"], progress=reported.append
     )

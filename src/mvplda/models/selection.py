@@ -60,7 +60,7 @@ ITERATIONS = 5
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ModelCandidate:
     """Setting of a `MultiviewPLDA`, and its loss on held-out trials.
 
     structure : "combined": the combined label is the only view; "views": the views of the labels; "interaction": these
@@ -108,8 +108,8 @@ class Selection:
     speakers : number of held-out speakers
     """
 
-    chosen: Candidate
-    table: tuple[Candidate, ...]
+    chosen: ModelCandidate
+    table: tuple[ModelCandidate, ...]
     speakers: int
 
 
@@ -124,7 +124,7 @@ def select_model(
     enrolment: int = 1,
     folds: int = 4,
     preprocessing: TransformerMixin | None = None,
-    progress: Callable[[Candidate], object] | None = None,
+    progress: Callable[[ModelCandidate], object] | None = None,
 ) -> Selection:
     """Choose the views, noise and ranks of a model by its loss in trials of held-out speakers.
 
@@ -136,7 +136,7 @@ def select_model(
     ----------
     X : (n, D) vectors
     labels : {view: (n,) labels}; the classes of the first view, such as speakers, are held out in turn
-    structures : among "combined", "views" and "interaction", see `Candidate`; None: all that the labels allow
+    structures : among "combined", "views" and "interaction", see `ModelCandidate`; None: all that the labels allow
     noises : among "full", "diagonal" and "prior"
     ranks : ranks to compare; None: from 5, each twice the one before
     strengths : strengths of the prior to compare
@@ -167,7 +167,7 @@ def select_model(
     return Selection(best_candidate(table), tuple(table), search.n_speakers)
 
 
-def best_candidate(table: Sequence[Candidate]) -> Candidate:
+def best_candidate(table: Sequence[ModelCandidate]) -> ModelCandidate:
     """Return the first candidate of a sorted table, unless its interaction gains no more than chance could."""
     best = table[0]
     simpler = [candidate for candidate in table if candidate.structure != "interaction"]
@@ -176,7 +176,7 @@ def best_candidate(table: Sequence[Candidate]) -> Candidate:
     return best
 
 
-def gains(candidate: Candidate, other: Candidate) -> bool:
+def gains(candidate: ModelCandidate, other: ModelCandidate) -> bool:
     """Return whether a loss is lower than another on the same trials by two standard errors of the difference."""
     error = float(np.linalg.norm(candidate.influence - other.influence))
     return other.loss - candidate.loss >= SIGNIFICANT * error
@@ -256,12 +256,12 @@ class _Search:
         enrolment: int,
         folds: int,
         preprocessing: TransformerMixin | None,
-        progress: Callable[[Candidate], object] | None,
+        progress: Callable[[ModelCandidate], object] | None,
     ) -> None:
         base = list(labels)
         cell = ":".join(base)
         self.progress = progress
-        self.candidates: dict[object, Candidate] = {}
+        self.candidates: dict[object, ModelCandidate] = {}
         self.views = {"views": base}
         if len(base) > 1:
             self.views = {"combined": [cell], "views": base}
@@ -340,7 +340,7 @@ class _Search:
 
     def assess(
         self, structure: str, noise: str, ranks: Ranks, strength: float | None = None
-    ) -> Candidate:
+    ) -> ModelCandidate:
         """Return a candidate with its loss, which is computed once."""
         key = (structure, noise, tuple(ranks.items()), strength)
         if key in self.candidates:
@@ -355,7 +355,7 @@ class _Search:
                 scores.append(fold.scores(_make_model(noise, ranks, strength, max_iter)))
         loss, influence = held_out_loss(np.concatenate(scores), self.kinds, self.people)
         error = float(np.linalg.norm(influence))
-        candidate = Candidate(structure, noise, dict(ranks), strength, loss, error, influence)
+        candidate = ModelCandidate(structure, noise, dict(ranks), strength, loss, error, influence)
         self.candidates[key] = candidate
         if self.progress is not None:
             self.progress(candidate)

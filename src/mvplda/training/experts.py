@@ -13,7 +13,14 @@ from ..bundle import Bundle
 from ..labels import encode_labels
 from ..models import Committee, MultiviewPLDA
 from ..models.committee import scorer_of
-from ..models.selection import ITERATIONS, Candidate, Selection, are_crossed, gains, select_model
+from ..models.selection import (
+    ITERATIONS,
+    ModelCandidate,
+    Selection,
+    are_crossed,
+    gains,
+    select_model,
+)
 from ..preprocessing import RectifiedRoot, Reduction, standard_chain, unit_chain
 
 MAX_UNREDUCED_WIDTH = 300
@@ -145,7 +152,7 @@ def choose_experts(
             enrolment=enrolment,
             preprocessing=_reduction(_components(width, labels, list(labels))),
         )
-        priors: list[Candidate] = []
+        priors: list[ModelCandidate] = []
         for chain, strength in _prior_chains(width, dim):
             other = select_model(
                 block,
