@@ -1,7 +1,7 @@
 """Multi-view (joint) PLDA: verification of vectors that carry several labels at once.
 
-What stands in ``__all__`` here, and in that of the packages that ``docs/api.md`` lists, is public. Names are
-imported when they are first used: ``import mvplda`` and ``mvplda --help`` load neither NumPy nor scikit-learn.
+The names in ``__all__``, here and in the packages that ``docs/api.md`` lists, are public. Names are imported when
+they are first used: ``import mvplda`` and ``mvplda --help`` load neither NumPy nor scikit-learn.
 """
 
 from __future__ import annotations

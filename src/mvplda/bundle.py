@@ -166,15 +166,15 @@ class Bundle(BaseScorer, BaseEstimator):
     ) -> Answer:
         """Answer a question about all pairs (profiles, tests), or about a list of trials.
 
-        Log-likelihoods of hypotheses, the ratio and posteriors, all calibrated where the bundle has a calibration for
-        this question; `Answer.calibrated` is False where it has none. The answer to a trial depends on its profile, its
-        test and what the model was deployed on, not on the other trials: classes are known, as in `informed`, if all
-        named classes of the profile are enrolled in the deployment.
+        The answer holds log-likelihoods of hypotheses, LLRs and posteriors. They are calibrated if the bundle has a
+        calibration for the question; otherwise `Answer.calibrated` is False. The answer to a trial does not depend on
+        the other trials. The classes of a profile are used as known classes, as in `informed`, if all of its named
+        classes are enrolled in the deployment.
 
         Parameters
         ----------
         enrol, test : Profiles, or arrays of single raw vectors
-        question : a `Question`, or the keyword arguments that make one; None: the same in every view?
+        question : a `Question`, or the keyword arguments that make one; None: "same in every view?"
         pairs : (n, 2) row of a profile and row of a test; None: all
         """
         profiles, tests = profiles_of_both_sides(self, enrol, test)
@@ -242,7 +242,7 @@ class Bundle(BaseScorer, BaseEstimator):
     def informed(
         self, question: Question | None = None, profiles: Profiles | None = None
     ) -> Question:
-        """Return the question with `known` set to the views whose classes are enrolled by name in the deployment.
+        """Return the question with `known` set to the views in which the classes of the trials are enrolled by name.
 
         profiles : enrolled profiles of the trials, which must all have the same known views; None: use all enrolled
             classes

@@ -1,4 +1,4 @@
-"""Everything that mvplda raises or warns about.
+"""Errors and warnings of mvplda.
 
 Errors::
 
@@ -10,19 +10,19 @@ Errors::
     ├── DesignTooLargeError (ValueError)  the exact solution does not fit in memory
     ├── NumericalError (ArithmeticError)  a result that is not finite
     ├── FileFormatError (ValueError)    truncated, foreign or newer files
-    ├── FetchError                      weights could not be fetched, or are not those that were meant
+    ├── FetchError                      weights could not be downloaded, or have an unexpected hash
     └── MissingExtraError (ImportError) an optional dependency is not installed
 
 Warnings::
 
     MvpldaWarning (UserWarning)
-    ├── RankCappedWarning               a rank was more than the classes can hold
-    ├── UnidentifiableViewWarning       a view cannot be told from another, or from the noise
+    ├── RankCappedWarning               a rank was larger than the classes allow
+    ├── UnidentifiableViewWarning       labels do not separate a view from another, or from the noise
     ├── DisconnectedDesignWarning       parts of the data share no class of a view
     ├── UnlabelledWarning               a list of labels does not name every vector
-    ├── UnknownExtractorWarning         whether vectors fit a model, or each other, is not known
+    ├── UnknownExtractorWarning         vectors of an unknown extractor, which may not match
     ├── FewSpeakersWarning              a calibration rests on few speakers
-    ├── ReversedScoresWarning           higher scores came with fewer targets
+    ├── ReversedScoresWarning           a calibration reverses the order of the scores
     ├── ConstantLayerWarning            a pre-trained layer hardly changes from frame to frame
     ├── UnknownClassWarning             some claimed classes were not seen in training
     └── MissingPicturesWarning          pictures are left out: matplotlib is not installed

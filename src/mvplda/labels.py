@@ -45,13 +45,13 @@ Classes = dict[str, ViewClasses]
 
 
 def interaction(cells: IntArray) -> ViewClasses:
-    """Return the classes of an interaction view."""
+    """Return the classes of an interaction view, given the base-view class numbers of each."""
     return ViewClasses(np.empty(0, dtype=np.int64), 0, cells)
 
 
 @dataclass(frozen=True)
 class LabelTable:
-    """Class numbers of every vector in every view, with the classes that they stand for.
+    """Class number of every vector in every view, and the classes that the numbers refer to.
 
     views : the requested views, in order
     classes : classes of every view, and of every base column that a view needs

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ExperimentOptions(TypedDict):
-    """Options that both commands have; `extractors` only of experiment."""
+    """Options shared by both commands; only experiment has `extractors`."""
 
     quiet: bool
     root: Path | None

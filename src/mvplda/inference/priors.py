@@ -122,7 +122,7 @@ class IsotropicPrior:
         return tuple(float(np.diag(c).mean()) for c in self.moments.covariances)
 
     def draw(self, components: Components) -> Components:
-        """Shrink every covariance towards its target, which maximises likelihood times prior."""
+        """Return the components with each covariance shrunk towards its target: likelihood times prior is maximal."""
         shrunk = []
         for covariance, target, s in zip(
             components.covariances, self.targets, self.strengths, strict=True

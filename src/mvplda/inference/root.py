@@ -193,7 +193,7 @@ class RootTables:
 
     @property
     def keeps_pairs(self) -> bool:
-        """Whether `pairs` are kept during the fit."""
+        """Whether the results of `pairs` fit into memory, and are therefore stored for the whole fit."""
         return self.max_pair_entries <= KEPT_PAIRS
 
     @cached_property
@@ -259,7 +259,7 @@ class RootSums:
 
 @dataclass
 class Root:
-    """Factored blocks of the root's classes.
+    """Blocks D_q of the classes of the root, factored, and their couplings U_q to the rest.
 
     view : index of the view
     tables : co-occurrence inside root classes

@@ -198,7 +198,7 @@ def suffix_of(path: PathLike) -> str:
 
 
 class Coder:
-    """Encoder of repeated text: a table of names, and four bytes per entry."""
+    """Encoder of repeated text: stores each distinct name once, and a number of four bytes per entry."""
 
     def __init__(self) -> None:
         self.table: dict[Field, int] = {}

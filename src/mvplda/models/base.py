@@ -235,7 +235,7 @@ class BaseScorer(Persistent):
         ids: ArrayLike | None = None,
         labels: Labels | None = None,
     ) -> Profiles:
-        """Return profiles from sums of `evidence`.
+        """Return profiles from precomputed sums of `evidence`, one sum per cell.
 
         Parameters
         ----------

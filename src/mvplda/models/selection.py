@@ -61,7 +61,7 @@ ITERATIONS = 5
 
 @dataclass(frozen=True)
 class ModelCandidate:
-    """Setting of a `MultiviewPLDA`, and its loss on held-out trials.
+    """Settings of a `MultiviewPLDA`, and their loss on held-out trials.
 
     structure : "combined": the combined label is the only view; "views": the views of the labels; "interaction": these
         and their interaction
@@ -70,8 +70,8 @@ class ModelCandidate:
     prior_strength : None without a prior
     loss : in bits, see `select_model`
     standard_error : of the loss, over held-out speakers
-    influence : (speakers,) part of each held-out speaker in the deviation of the loss; the standard error of the
-        difference of two losses is the norm of the difference of their influences
+    influence : (speakers,) contribution of each held-out speaker to the deviation of the loss; the standard error of
+        the difference of two losses is the norm of the difference of their influences
     """
 
     structure: str
@@ -84,7 +84,7 @@ class ModelCandidate:
 
     @property
     def title(self) -> str:
-        """Setting in words, such as "views without interaction, full noise, ranks: speaker 20, phrase 10"."""
+        """Settings in words, such as "views without interaction, full noise, ranks: speaker 20, phrase 10"."""
         views = TITLES[self.structure]
         if len(self.ranks) == 1 and self.structure == "views":
             views = "one view"

@@ -1,4 +1,4 @@
-"""Provenance of results: what made each row, and how to make it again.
+"""Provenance of results: the command, commit and inputs that made each row, and that reproduce it.
 
 A results file is JSON with ``schema``, ``title`` and either ``systems`` (an experiment) or ``rows`` (a study). A row
 is an object with an entry ``provenance``; every number of a file lies in a row. Rows of one file may have different
@@ -56,10 +56,10 @@ def provenance(
     Parameters
     ----------
     inputs : files and folders whose SHA-256 is recorded
-    command : to be run in the project's root, with `DATA`, `WORK` and `OUTPUT` in place of folders;
+    command : command line, relative to the project's root, with `DATA`, `WORK` and `OUTPUT` in place of folders;
         by default the command line of this process
-    seeds : of everything random; empty if the code fixes them
-    tolerance : largest relative difference of a row that is made again, if not that of ``benchmarks check``
+    seeds : seeds of all random generators; empty if the code fixes them
+    tolerance : largest relative difference of a reproduced row; None: the default of ``benchmarks check``
     """
     paths = [Path(path) for path in inputs]
     installed = {package.name: package.version for package in distributions()}
@@ -172,7 +172,7 @@ def _holds_rows(value: object) -> bool:
 def result_rows(
     results: object, path: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[tuple[str | int, ...], Json]]:
-    """Yield every row of a results file with its place: names of objects and numbers in lists."""
+    """Yield the path (keys of objects and indices in lists) and the content of every row of a results file."""
     if isinstance(results, Mapping):
         if "provenance" in results:
             yield path, dict(results)
@@ -187,7 +187,7 @@ def result_rows(
 
 
 def results_text(results: Card) -> str:
-    """Return results as JSON, one line per provenance: a record is as long as a row."""
+    """Return results as indented JSON, with every provenance record on a single line to keep files short."""
     records: list[str] = []
 
     def shortened(value: object) -> object:

@@ -114,7 +114,7 @@ class Answer:
 
     @property
     def key(self) -> str:
-        """Text of the question, if it is the same for all trials."""
+        """Canonical text of the question (`question_key`), if it is the same for all trials."""
         keys = np.unique(self.keys)
         if len(keys) != 1:
             raise LabelError(

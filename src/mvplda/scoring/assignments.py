@@ -78,7 +78,7 @@ class ProfileGroup:
         return y[like(self.rows, y)]
 
     def subset(self, which: slice) -> ProfileGroup:
-        """Return the group of some of the profiles."""
+        """Return a group with a slice of these profiles."""
         return ProfileGroup(self.table, self.profiles[which], self.rows[which])
 
     def positions(self, numbers: IntArray) -> IntArray:
@@ -199,12 +199,12 @@ class ViewLabels:
 
     @property
     def key(self) -> tuple[Hashable, ...]:
-        """Key of the assignments that depend on these labels."""
+        """Hashable content of the labels, as part of cache keys of assignments."""
         # digests, because with thousands of classes every cached key would hold hundreds of kB
         return self.role, _digest(self.training), _digest(self.nearest)
 
     def alternatives(self, names: Sequence[int]) -> IntArray:
-        """Return the known classes that the test may have instead of the classes `names`."""
+        """Return the numbers of the known classes, other than `names`, that the test may have if a claim is false."""
         assert self.training is not None
         numbers = np.flatnonzero(self.training >= 0)
         if self.nearest is not None:
@@ -235,19 +235,19 @@ class Assignment:
 
     @cached_property
     def test_classes(self) -> TrainingClasses:
-        """Training classes of the test."""
+        """Training class of each class of the test, per base view."""
         return training_classes_of(self.matches)
 
 
 def training_classes_of(matches: ClassMatches) -> TrainingClasses:
-    """Return the training class of every class of the test."""
+    """Return the training class of each class of the test, per base view."""
     return tuple(tuple(training_class for _, training_class in classes) for classes in matches)
 
 
 def enrolled_training_classes(
     table: CellTable, view_labels: Mapping[str, ViewLabels]
 ) -> TrainingClasses:
-    """Return the training class of every class of an enrolled profile."""
+    """Return the training class of each class of an enrolled profile, per base view."""
     by_view = zip(table.base, table.names, strict=True)
     return tuple(
         tuple(view_labels[view].training_class(name) for name in names) for view, names in by_view

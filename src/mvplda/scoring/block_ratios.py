@@ -92,7 +92,7 @@ class Comparison:
 
     @property
     def reference(self) -> AnyArray:
-        """Array whose kind and device are those of the sides."""
+        """Array of the kind (NumPy or torch) and on the device of both sides, for the allocation of results."""
         return self.enrol.profiles.y
 
     @property
@@ -138,7 +138,7 @@ class Comparison:
     def log_ratios(
         self, enrol: GroupSide, test: GroupSide, sums: Sequence[HypothesisWeights]
     ) -> LogRatios:
-        """Return the log sums over hypotheses for one block; results are ratios to the last sum."""
+        """Return the sums over assignments of one block, one sum per set of hypotheses, see `LogRatios`."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             weighted_sums = self.weighted_assignments(enrol, test, sums)
             test_offsets: dict[TrainingClasses, AnyArray] = {}
@@ -166,7 +166,7 @@ class Comparison:
     def weighted_assignments(
         self, enrol: GroupSide, test: GroupSide, sums: Sequence[HypothesisWeights]
     ) -> list[list[WeightedAssignment]]:
-        """Return the assignments of every sum, with their pair terms."""
+        """Return the weighted assignments of each sum, with their pair terms."""
         terms_of: dict[ClassMatches, list[PairTerm]] = {}
         weighted_sums: list[list[WeightedAssignment]] = []
         for weights in sums:

@@ -50,8 +50,8 @@ class SideFactor(NamedTuple):
 class ScoringCache:
     """Results that a scorer reuses between calls; all of them can be computed again.
 
-    assignments : by hypothesis, tables and labels
-    groups, factors : by profiles; entries live as long as the profiles
+    assignments : possible assignments, by hypothesis, cell tables and labels
+    groups, factors : groups of profiles and factors of products, by profiles; dropped together with the profiles
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class GroupSide:
         self._one_sided: dict[Hashable, tuple[list[QuadraticTerm], AnyArray]] = {}
 
     def evaluate(self, terms: Iterable[QuadraticTerm]) -> AnyArray:
-        """Return the (n,) sum of terms."""
+        """Return the (n,) sum of the values of these terms, one value per profile."""
         return sum((term.evaluate(self._squares) for term in terms), self.zeros)
 
     def one_sided(self, terms: Sequence[PairTerm]) -> AnyArray:
@@ -111,7 +111,7 @@ class GroupSide:
         return self._one_sided[key][1]
 
     def factor(self, terms: Sequence[PairTerm], offset: AnyArray | float, dtype: str) -> SideFactor:
-        """Return the side's factor of one product, with an offset added to its one-sided term."""
+        """Return this side's factor of a product, with `offset` added to the column of one-sided terms."""
         # array offsets belong to one call
         if self._cached_factors is None or not isinstance(offset, float):
             return self._make_factor(terms, offset, dtype)

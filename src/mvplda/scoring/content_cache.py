@@ -26,7 +26,7 @@ COMPARED_ROWS = 2**10
 
 
 class ContentCache(Generic[V]):
-    """Values by profiles; a value is valid as long as the arrays that it was computed from have the same content.
+    """Cache with one value per set of profiles, valid as long as the arrays that it was computed from are unchanged.
 
     The arrays of profiles are writable. A change in place leaves the identity of the profiles and of their arrays as
     it was, so that the content is compared with a copy in every call.

@@ -148,9 +148,10 @@ class JointScorer:
         self._launch(out, best_only=False)
 
     def lane_maxima(self) -> torch.Tensor:
-        """Return the (rows, lanes) best LLR of each row per lane of columns; the matrix is not written.
+        """Return the highest LLR of each row within each lane, (rows, lanes), without storing the score matrix.
 
-        A lane consists of every BN-th column of a strip, see `lane_columns`.
+        A lane is a subset of the columns: a strip of consecutive tiles of BN columns has BN lanes, and lane i holds
+        column i of each tile.
         """
         out = torch.empty(
             (self.shape[0], self.strips * COLUMNS),
@@ -161,7 +162,7 @@ class JointScorer:
         return out
 
     def lane_columns(self, lanes: torch.Tensor) -> torch.Tensor:
-        """Return the (..., strip) column numbers of lanes; numbers past the last column must be ignored."""
+        """Return the column numbers of lanes, (..., strip); ignore numbers beyond the last column."""
         first = lanes // COLUMNS * (COLUMNS * self.strip) + lanes % COLUMNS
         return first[..., None] + COLUMNS * torch.arange(self.strip, device=lanes.device)
 
@@ -179,7 +180,7 @@ def fits(log_ratios: LogRatios) -> bool:
 def best_rows(log_ratios: LogRatios, top: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the (columns, top) numbers and LLRs of the best rows per column, without the matrix.
 
-    The lanes with the best maxima contain the best rows; only these lanes are scored again.
+    The lanes with the highest maxima contain the best rows; only these lanes are scored again.
     """
     # the kernel keeps the best columns of each row: exchange both
     scorer = JointScorer(log_ratios, strip=32, exchanged=True)

@@ -52,7 +52,7 @@ class EvidenceReduction:
 
     @property
     def size(self) -> int:
-        """Number of stored numbers; gains that steps share count once."""
+        """Number of floats in memory; a gain matrix that several steps share counts once."""
         gains = {id(step.gain): step.gain.size for step in self.steps}
         matrices = [m.size for m in (self.scale, self.loading) if m is not None]
         return sum(gains.values()) + sum(matrices)

@@ -59,7 +59,7 @@ class LatentSpace:
 
     @cached_property
     def unfold(self) -> Array:
-        """(r, D) matrix that recovers the whitened sum of vectors from their evidence."""
+        """Matrix (r, D) that recovers the whitened sum of vectors from their evidence."""
         # directions without loadings are lost, but no pair term depends on them
         return np.asarray(np.linalg.pinv(self.whitened, rcond=1e-10), dtype=np.float64)
 
@@ -177,14 +177,14 @@ class Substitution:
         return scale
 
     def apply(self, precision: Array) -> Array:
-        """Return the evidence matrix of z~."""
+        """Return the evidence matrix of the new latents z~: scale' `precision` scale."""
         # without training classes the scale is I: spare wide profiles the products
         if not self.alike:
             return precision
         return symmetric_part(self.scale.T @ precision @ self.scale)  # (V6)
 
     def cells(self, layout: Layout) -> Sequence[Array]:
-        """Return the evidence matrix of z~ per cell."""
+        """Return the evidence matrix of the new latents z~ for each cell of a layout."""
         if not self.alike:
             return layout.cells
         # the scale is block-diagonal by class: a cell needs only the block of its own latents

@@ -166,7 +166,10 @@ class LogRatios:
         )
 
     def ratios(self, value_of: Callable[[TermProduct], AnyArray]) -> list[AnyArray | float]:
-        """Return the log ratios of all other sums to the last sum, given a function that computes a product."""
+        """Return the log ratio of each sum, except the last, to the last sum.
+
+        value_of : computes the values of a product, for a block or for a list of pairs
+        """
         *values, reference = [term_sum.evaluate(value_of) for term_sum in self.sums]
         if isinstance(reference, float) and reference == 0.0:
             return values
@@ -307,7 +310,7 @@ class BestRows:
         self.scores: FloatArray = np.full((n_columns, top), -np.inf)
 
     def add(self, scores: AnyArray, rows: IntArray, columns: RowIndex = slice(None)) -> None:
-        """Add the scores (rows, columns) of some rows and columns."""
+        """Update the best rows of some columns with the scores (rows, columns) of further rows."""
         values = to_host(scores).T
         top = self.numbers.shape[1]
         # preselect without order: sorting all rows would take longer than scoring them
@@ -318,7 +321,10 @@ class BestRows:
         self.merge(rows[positions], values, columns)
 
     def merge(self, numbers: IntArray, scores: FloatArray, columns: RowIndex = slice(None)) -> None:
-        """Add candidates of some columns: numbers and scores, (columns, n) each."""
+        """Update the best rows of some columns with n candidate rows per column.
+
+        numbers, scores : (columns, n) row numbers of the candidates and their scores
+        """
         all_scores = np.concatenate([self.scores[columns], scores], axis=1)
         # a stable sort, so that equal scores keep the order of the profiles whatever the bands are
         order = np.argsort(-all_scores, axis=1, kind="stable")[:, : self.numbers.shape[1]]

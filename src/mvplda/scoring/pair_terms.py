@@ -185,7 +185,7 @@ class ExpertTerms:
     class_numbers: Mapping[str, Sequence[int]]
 
     def number(self, view: str, training_class: int) -> int:
-        """Return the expert's number of a training class of the committee; -1: none."""
+        """Return the expert's number for a training class of the committee; -1 if the expert has no such class."""
         if training_class < 0 or view not in self.class_numbers or view not in self.weights:
             return -1
         return int(self.class_numbers[view][training_class])
@@ -193,7 +193,7 @@ class ExpertTerms:
     def split_by_view(
         self, classes: tuple[tuple[T, ...], ...], neutral: T
     ) -> Iterator[tuple[tuple[tuple[T, ...], ...], float]]:
-        """Yield (classes restricted to some views, weight): the sum in (V10).
+        """Yield the summands of (V10): the classes restricted to one view or to all, with a weight.
 
         classes : per base view, the training class or the match of each class
         neutral : value of a class outside the restriction
@@ -221,7 +221,7 @@ class ExpertTerms:
 
 
 class ExpertCall(NamedTuple):
-    """Arguments and weight of one call of an expert's pair terms."""
+    """Weight of an expert's terms in an assignment, and the arguments to compute them."""
 
     expert: int
     training_classes: TrainingClasses

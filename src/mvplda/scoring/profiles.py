@@ -155,7 +155,7 @@ def from_sums(
     width: int,
     model: str,
 ) -> Profiles:
-    """Return profiles of precomputed sums: one row per cell, with the number of vectors that it counts as."""
+    """Return profiles from precomputed sums of evidence, one row of `y` per cell; see `Profiles` for the arguments."""
     owners = np.asarray(owner)
     n = len(owners)
     if tuple(y.shape) != (n, width):

@@ -144,7 +144,7 @@ class Question:
         return LikelihoodRatio(*sides)
 
     def alternatives(self, base: Sequence[str], labelled: Iterable[str] = ()) -> HypothesisWeights:
-        """Return all possible hypotheses with their weights; equal weights if `priors` name none."""
+        """Return all possible hypotheses with their prior weights, which are equal without `priors`."""
         free = [view for view in base if view not in labelled]
         possible = possible_hypotheses(free, self._check_given(base, labelled))
         weights = self._weights(possible, free, labelled) or dict.fromkeys(possible, 1.0)

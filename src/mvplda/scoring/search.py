@@ -57,7 +57,7 @@ class SearchResult(NamedTuple):
 
 
 class LlrBound(NamedTuple):
-    """Pair terms and a constant that add up to log (A_i / C_i).
+    """Upper bound of the LLR, log (A_i / C_i), as a sum of pair terms and a constant.
 
     is_exact : whether the sum is the LLR itself
     """
@@ -105,7 +105,7 @@ class SearchIndex:
         self._column_maxima: tuple[FloatRows, Array] | None = None
 
     def encode(self, profiles: Profiles) -> tuple[FloatRows, IntArray]:
-        """Return rows of profiles whose kinds are in the index, and the number of the profile of each row."""
+        """Return rows for further profiles, of kinds that the index has, and the number of each row's profile."""
         blocks: list[FloatRows] = []
         owners: list[IntArray] = []
         for kind, bound, enrol, _ in self._bounds(profiles, self._probe):
@@ -141,7 +141,7 @@ class SearchIndex:
         return rows.astype(np.float32)
 
     def error(self, queries: FloatArray, decoded: FloatArray | None = None) -> FloatArray:
-        """Return a (tests,) bound of the error of float32 products.
+        """Return (tests,) upper bounds of the rounding error of the float32 products with each query.
 
         decoded : the vectors as decoded by an engine that quantises them; adds the quantisation error
         """

@@ -88,7 +88,7 @@ class GrowingClasses:
         )
 
     def sorted(self) -> tuple[Classes, ClassNumbers]:
-        """Return the classes of every column and view in sorted order, and the number of each by appearance."""
+        """Return the sorted classes of each column and view, and the number of each class before sorting."""
         classes: Classes = {}
         ranks: ClassNumbers = {}
         for key, numbers in self._numbers_of.items():

@@ -1,8 +1,8 @@
 """From vectors and labels to a model file that is ready for use: fitted, calibrated by question, with thresholds.
 
-fitting : `train`
-experts : committees of two models per extractor, and of one that is chosen on held-out people
-held_out : calibration, thresholds and error rates by people who are held out in turn
+fitting : `train`, which fits a model, calibrates it and chooses its thresholds
+experts : committees with two experts per extractor, and optionally a third whose settings are chosen
+held_out : calibration, thresholds and error rates by cross-validation over people
 data : checks of training data
 """
 

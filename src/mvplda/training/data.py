@@ -1,4 +1,4 @@
-"""Training data: what is counted in them, and what is refused."""
+"""Checks of training data: number of classes, and data that no model can be trained on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def count_named(column: ArrayLike) -> int:
 
 
 def check_training_data(X: Array, labels: Columns, *, needed: bool = True) -> None:
-    """Refuse data that no model can be trained on."""
+    """Raise an error for data that no model can be trained on."""
     if X.ndim != 2 or len(X) < 2:
         raise DataError(f"training needs at least two vectors, shape (n, D); got {X.shape}")
     if not labels and needed:

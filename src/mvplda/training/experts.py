@@ -1,4 +1,4 @@
-"""Committees of experts: two models per extractor, and one that is chosen on held-out people."""
+"""Committees with two experts per extractor, and optionally a third whose settings are chosen on held-out people."""
 
 from __future__ import annotations
 
@@ -52,20 +52,21 @@ def make_committee(
 ) -> Committee:
     """Return an unfitted committee with two experts for every extractor's block of columns.
 
-    Both model all views and, of two or more, their interaction, under the isotropic prior: one takes the block
-    centred and of unit length, where classes of a public network vary alike in all directions; the other its
-    principal components, whitened, where those of a network that was trained on the same people do.
+    Both experts are `MultiviewPLDA` models of all views, and of their interaction if there are at least two views, with
+    the isotropic prior. They differ in preprocessing: the first centres the block and scales vectors to unit length,
+    which suits public networks; the second whitens the principal components, which suits networks trained on the same
+    people.
 
     Parameters
     ----------
-    blocks : {name of an extractor: how many columns are its}, in their order
-    views : the first is the one whose classes are new when questions are asked, such as the speaker
-    labels : of the vectors that it will be fitted to, if known: where they have too few combinations of classes to tell
-        the interaction from the views, such as speakers who say one phrase each, it is left out
-    dim : principal components that the second expert takes, at most
+    blocks : {name of the extractor: number of columns}, in the order of the columns
+    views : names of the views; classes of the first, such as speakers, are new when the model is used
+    labels : labels of the training vectors, if available. The interaction is omitted if they have too few combinations
+        of classes to separate it from the views, for example if each speaker has one phrase
+    dim : largest number of principal components of the second expert
     point_blocks : blocks whose vectors are points in time; they have no experts, unless there is no other block
     selections : {extractor: result of `choose_experts`}, which adds a third expert for its block
-    settings : of the committee
+    settings : keyword arguments of the `Committee`
 
     Examples
     --------
@@ -112,7 +113,7 @@ def make_committee(
 
 
 def has_experts(name: str, blocks: Collection[str], point_blocks: Collection[str]) -> bool:
-    """Return whether a block has experts: not if its vectors are points in time and there are other blocks."""
+    """Return whether a block has experts; blocks of points in time have none if there are other blocks."""
     return len(blocks) == 1 or name not in point_blocks
 
 
@@ -128,9 +129,9 @@ def choose_experts(
 ) -> dict[str, Selection]:
     """Choose the interaction, the noise and the ranks of a third expert of each block on held-out people.
 
-    The candidates of maximum likelihood are compared with the two other experts, whose noise is "prior". One of these
-    is chosen unless the best candidate's loss is lower by two standard errors. Raises `MvpldaError` if the data do not
-    allow a choice, such as `DataError` with too few people to hold some out.
+    The candidates are models fitted by maximum likelihood, and the block's two standard experts with the isotropic
+    prior. A standard expert is chosen unless the best candidate has a loss that is lower by two standard errors.
+    Raises `MvpldaError` if the data do not allow a choice, for example `DataError` if there are too few people.
     """
     structures = [JOINT[0]]
     if len(labels) > 1 and are_crossed(labels, list(labels)):
@@ -211,7 +212,7 @@ def selection_card(selections: Mapping[str, Selection]) -> Card:
 
 
 def selection_lines(card: Mapping[str, Any]) -> list[str]:
-    """Return one line per extractor about the choice in the card of a committee."""
+    """Return one line per extractor that describes the chosen expert, from the card of a committee."""
     choices = card.get("choice", {})
     if isinstance(choices, str):
         return [f"Choice of interaction, noise and ranks: {choices}"]
@@ -226,7 +227,7 @@ def selection_lines(card: Mapping[str, Any]) -> list[str]:
 
 
 def keep_few_posteriors(committee: Committee, view: str) -> None:
-    """Delete class posteriors of the first view, whose classes are always new in use."""
+    """Delete the class posteriors of `view`, whose classes are new whenever the model is used, to save memory."""
     for expert in committee.experts_.values():
         scorer: Any = scorer_of(expert)
         covariances = dict(getattr(scorer, "class_covariances_", {}))

@@ -1,4 +1,4 @@
-"""Fits models, committees by default, to vectors and labels; calibrates them on held-out people."""
+"""Fitting of models, by default committees, to vectors and labels, with calibration on held-out people."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ COMMITTEE = "committee"
 
 
 def model_names() -> list[str]:
-    """Return the names of the models that `train` fits: a committee, and all scorers, including those of plug-ins."""
+    """Return the names that `train` accepts as `model`: "committee" and all scorers, including those of plug-ins."""
     return [COMMITTEE, *find_scorers()]
 
 
 def needs_labels(model: str) -> bool:
-    """Return whether a model is fitted to labels; True for unknown names, which `train` refuses."""
+    """Return whether a model requires labels to fit; True for unknown names, for which `train` raises an error."""
     scorer = find_scorers().get(model)
     return scorer is None or scorer.NEEDS_LABELS
 
@@ -57,28 +57,28 @@ def train(
     calibrator: Calibrator | None = None,
     progress: bool = False,
 ) -> Bundle:
-    """Fit a model to vectors and labels; calibrate it and choose its thresholds by people who are held out.
+    """Fit a model to vectors and labels; calibrate it and choose its thresholds by cross-validation over people.
 
     Parameters
     ----------
     X : (n, D) vectors
-    labels : {view: (n,) labels}; the classes of the first view, such as speakers, are new when questions are asked
+    labels : {view: (n,) labels}; classes of the first view, such as speakers, are new when the model is used
     model : one of `model_names`
     ranks : {view: rank, or None for full} of a maximum-likelihood model. None: all views, full
-    settings : of the model's class
+    settings : keyword arguments of the model's class
     reduce : number of whitened principal components that a model other than a committee or cosine is fitted to
     blocks : {extractor: columns} in the order of the columns, if the vectors concatenate those of several extractors
-    point_blocks : blocks whose vectors are points in time; no expert of a committee but `default` compares these
+    point_blocks : blocks whose vectors are points in time; in a committee, only the expert `default` compares these
     enrolment : vectors per profile in the held-out trials, as in use
     folds : number of folds of held-out people; 0: neither calibration nor thresholds. None: 4 for a committee, and for
-        a cosine with labels, whose scores are not likelihood ratios; 0 for other models
-    choose : choose one more expert per extractor of a committee on held-out people: whether the views interact, the
-        noise and the ranks (`select_model`). Needs at least 8 people; the card has the table
-    fars : shares of false acceptances of the thresholds, the default first
+        a cosine with labels, because its scores are not likelihood ratios; 0 for other models
+    choose : add a third expert per extractor of a committee, whose interaction, noise and ranks are chosen on held-out
+        people (`select_model`). Requires at least 8 people; the card lists all candidates
+    fars : false-acceptance rates to compute thresholds for, the default threshold first
     extractor : name of the extractor of the vectors
-    default : fitted model of the same vectors, which becomes one more expert of a committee
-    calibrator : copied and fitted for each question. None: a `HypothesisCalibrator`
-    progress : write a line to standard error per step
+    default : fitted model of the same vectors, which becomes another expert of a committee
+    calibrator : unfitted calibrator; a copy is fitted for each question. None: a `HypothesisCalibrator`
+    progress : whether to write a line to standard error per step
     """
     vectors = np.asarray(X)
     # the names of the columns of a table are checked whenever the model scores
@@ -187,7 +187,7 @@ def _committee_bundle(
 
 
 def show_fit(title: str, scorer: Any) -> None:
-    """Write a line to standard error, and one per iteration of a scorer that iterates."""
+    """Write a title to standard error, followed by one line per iteration if the scorer is fitted by iterations."""
     print(title, file=sys.stderr, flush=True)
     if hasattr(scorer, "callback"):
         scorer.callback = lambda step: print(

@@ -1,4 +1,4 @@
-"""Calibration and thresholds of a model by people who are held out in turn."""
+"""Calibration, thresholds and error rates of a model by cross-validation over people."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ class HeldOutModels:
     There are no trials if there are too few speakers.
 
     truth : (n,) number of the true hypothesis of each trial
-    people : (2, n) speaker of the enrolment and of the test of each trial
+    people : (2, n) speakers of the enrolment and of the test of each trial
 
     Parameters
     ----------
-    fit_model : returns a model fitted to vectors and labels
+    fit_model : function that fits a model to vectors and labels, and returns it
     title : start of the lines that show progress; empty: no progress
     """
 
@@ -115,14 +115,14 @@ class HeldOutModels:
         return np.take(kinds, self.truth)
 
     def is_target(self, same: Sequence[str]) -> BoolArray:
-        """Return (n,) whether a trial agrees in all views of a question."""
+        """Return an (n,) mask of the trials whose two sides have the same classes in all views of a question."""
         agrees = [set(same) <= set(shared) for shared in self.trials[0].hypotheses]
         return np.take(agrees, self.truth)
 
     def evidence(self, known: Sequence[str] = ()) -> tuple[LogLikelihoods, NearMatches | None]:
-        """Return log-likelihoods {hypothesis: (n,)} to be calibrated, and evidence of near matches.
+        """Return uncalibrated log-likelihoods, {hypothesis: (n,)}, and the near-match evidence of all trials.
 
-        known : views in which a profile claims its class
+        known : views in which each profile claims a known class
         """
 
         def measure(
@@ -137,7 +137,7 @@ class HeldOutModels:
         return logs, NearMatches.concatenate([near_matches for _, near_matches in folds])
 
     def llrs(self, same: Sequence[str] | None, named: Sequence[str]) -> Array:
-        """Return the LLRs (n,) of the models' answers.
+        """Return the (n,) LLRs of all trials, each by the model of its fold.
 
         named : views in which profiles are enrolled with labels
         """
@@ -228,10 +228,10 @@ def calibrate_on_held_out(
 ) -> None:
     """Add calibrations, operating points and a card to a fitted bundle, from held-out speakers.
 
-    The speakers of each fold are scored by a model of the others, with its own weights if it is a committee. All
-    speakers are evaluated, and none has an influence on the model that scores them.
+    The speakers of each fold are scored by a model that is trained on the other folds, including the weights of a
+    committee. So every speaker is evaluated by a model without data of that speaker.
 
-    calibrator : copied and fitted for each question. None: a `HypothesisCalibrator`
+    calibrator : unfitted calibrator; a copy is fitted for each question. None: a `HypothesisCalibrator`
     """
     card = dict(bundle.card or {})
     columns = {view: column for view, column in labels.items() if view in bundle.views}
@@ -287,10 +287,10 @@ def deploy_on_speakers(
     fars: Sequence[float] = FARS,
     progress: bool = False,
 ) -> Bundle:
-    """Return a bundle that was trained elsewhere in the domain of these speakers, with its error rates among them.
+    """Adapt a bundle, trained on other data, to the domain of these speakers; return it with its error rates for them.
 
-    The speakers of each fold are scored in the domain of the others. The calibration stays that of the bundle, and so
-    do the thresholds if there are fewer than `MIN_THRESHOLD_SPEAKERS` speakers.
+    To measure the error rates, the speakers of each fold are scored in the domain of the other folds. The calibration
+    of the bundle is not changed, nor are its thresholds if there are fewer than `MIN_THRESHOLD_SPEAKERS` speakers.
 
     labels : {view: (n,)} of the bundle's views, the speaker's first; views may be missing
     """

@@ -1,4 +1,4 @@
-"""Corpora of the field: C-VAU, Speech Commands and AudioMNIST, which are free, and the paper's Huiting202."""
+"""Published corpora: C-VAU, Speech Commands and AudioMNIST, which are free, and the paper's Huiting202."""
 
 from __future__ import annotations
 
