@@ -170,6 +170,45 @@ def sweep(settings: Settings) -> None:
 
 @serve_command.command()
 @click.pass_obj
+def check(settings: Settings) -> None:
+    """Open every stored row, and name damaged profiles.
+
+    Reads all profiles and recordings as the service does, also beside a running service and after a restore. Damaged
+    profiles are marked, so that the service leaves them out, and named with the data that cannot be read; marks of
+    profiles that can be read again are removed. Ends with status 1 if profiles are damaged or have no data key.
+
+    Example: mvplda serve check
+    """
+    from ..serve.app import open_master, open_store
+    from ..serve.damage import check_database
+    from ..serve.keys import Vault
+    from ..serve.templates import Templates
+
+    with closing(open_store(settings)) as store:
+        master = open_master(settings, create=False)
+        store.check_master(master.mark)
+        report = check_database(store, Templates(store, Vault(master), settings))
+    click.echo(f"opened {report.profiles} profiles with {report.recordings} recordings")
+    for name, faults in report.damaged.items():
+        click.echo(f"damaged: {name}: {', '.join(faults)}")
+    for name in report.keyless:
+        click.echo(f"no data key: {name}")
+    for name in report.repaired:
+        click.echo(f"readable again: {name}")
+    for name in report.held:
+        click.echo(f"locked by another connection, check again: {name}")
+    if report.keyless:
+        click.echo("restore the data keys, or delete these people: mvplda serve sweep")
+    if report.damaged:
+        click.echo(
+            "restore these people from a back-up, reset or delete them; nobody else is affected"
+        )
+    if report.damaged or report.keyless:
+        raise SystemExit(1)
+
+
+@serve_command.command()
+@click.pass_obj
 def rotate(settings: Settings) -> None:
     """Change the master key.
 

@@ -241,6 +241,12 @@ class Metrics:
             multiprocess_mode="livesum",
             registry=registry,
         )
+        self.damaged = Gauge(
+            "mvplda_damaged_profiles",
+            "Profiles whose stored data cannot be read, at the last call of /v1/ready",
+            multiprocess_mode="livemax",
+            registry=registry,
+        )
         if MULTIPROCESS in os.environ:
             self._registry = CollectorRegistry()
             MultiProcessCollector(self._registry)

@@ -162,7 +162,7 @@ class Runtime:
     def warm(self) -> Future[None]:
         """Start to read all voices for 1:N, once; return the running or finished task."""
         if self._warm is None or (self._warm.done() and self._warm.exception()):
-            self._warm = self._apart.submit(self.service.index.warm)
+            self._warm = self._apart.submit(self.service.warm)
         return self._warm
 
     async def ready(self) -> None:
@@ -170,7 +170,8 @@ class Runtime:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(READY_S):
-                await loop.run_in_executor(self._apart, self.service.store.ping)
+                count = await loop.run_in_executor(self._apart, self.service.store.count_damaged)
+                self.metrics.damaged.set(count)
                 await asyncio.shield(asyncio.wrap_future(self.warm()))
         except TimeoutError:
             detail = "the database does not answer, or voices are still being read"

@@ -20,6 +20,7 @@ SAMPLE = (
     sa.select(PROFILES.c.id, PROFILES.c.version)
     .where(PROFILES.c.model == bindparam("model"))
     .where(PROFILES.c.enrollments > 0)
+    .where(PROFILES.c.damaged.is_(None))
     .order_by(PROFILES.c.id)
     .limit(bindparam("count"))
 )

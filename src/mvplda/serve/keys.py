@@ -7,6 +7,8 @@ import hashlib
 import hmac
 import os
 import secrets
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +26,12 @@ KEY_BYTES = 32
 MASTER = "MVPLDA_MASTER_KEY"
 # Environment variable of the key that a rotation changes to.
 NEW_MASTER = "MVPLDA_NEW_MASTER_KEY"
+# Bytes of the mark of a master key that precede a wrapped data key.
+MARK_BYTES = 8
+# Length of data keys that were wrapped before marks were stored with them: nonce, key and tag.
+UNMARKED_BYTES = 12 + KEY_BYTES + 16
+# Seconds between two searches for a master key that is not known yet.
+SEARCH_S = 1.0
 
 
 # -- the master key and keys derived from it ------------------------------------------------
@@ -78,6 +86,60 @@ class MasterKey:
         return self.derived("check").hex()
 
 
+class UnknownMasterKey(ParameterError):
+    """Data were encrypted with a master key that this process does not have.
+
+    mark : first digits of the mark of that key
+    """
+
+    def __init__(self, mark: str) -> None:
+        super().__init__("the master key differs from the one that the data were encrypted with")
+        self.mark = mark
+
+
+class KeyRing:
+    """Master keys of a process: one, or two while the master key is changed.
+
+    Parameters
+    ----------
+    masters : the first one is used for a new database
+    search : returns the keys that can be found now, to learn of a new key without a restart
+    """
+
+    def __init__(
+        self,
+        masters: Sequence[MasterKey],
+        search: Callable[[], Sequence[MasterKey]] | None = None,
+    ) -> None:
+        self.first = masters[0]
+        self._search = search
+        self._searched_at = -SEARCH_S
+        self._masters = {master.mark: master for master in masters}
+
+    def find(self, mark: str) -> MasterKey | None:
+        """Return the key of a mark, or of its first digits; None if it cannot be found."""
+        master = self._known(mark)
+        if master is None and self._search is not None:
+            if time.monotonic() < self._searched_at + SEARCH_S:
+                return None
+            self._searched_at = time.monotonic()
+            found = {master.mark: master for master in self._search()}
+            self._masters = self._masters | found
+            master = self._known(mark)
+        return master
+
+    def _known(self, mark: str) -> MasterKey | None:
+        if mark in self._masters:
+            return self._masters[mark]
+        for known, master in self._masters.items():
+            if mark and known.startswith(mark):
+                return master
+        return None
+
+    def all(self) -> list[MasterKey]:
+        return list(self._masters.values())
+
+
 def make_key_file(path: Path) -> None:
     """Write a random key, unless the file exists.
 
@@ -111,22 +173,40 @@ def decode_key(text: str, source: str) -> bytes:
 
 
 class Vault:
-    """Encryption by AES-256-GCM: one data key per profile, wrapped by a key derived from the master key."""
+    """Encryption by AES-256-GCM: one data key per profile, wrapped by a key derived from the master key.
 
-    def __init__(self, master: MasterKey) -> None:
+    A wrapped data key starts with the first bytes of the mark of its master key.
+    """
+
+    def __init__(self, masters: KeyRing | MasterKey) -> None:
         self._cipher = need("cryptography.hazmat.primitives.ciphers.aead").AESGCM
-        self._wrapping = master.derived("wrapping")
+        self.masters = masters if isinstance(masters, KeyRing) else KeyRing([masters])
 
-    def wrap(self, key: bytes, name: str) -> bytes:
-        return self.seal(self._wrapping, key, name)
+    def wrap(self, key: bytes, name: str, mark: str | None = None) -> bytes:
+        """Encrypt a data key with the master key of a mark; default: the first one."""
+        master = self.masters.first if mark is None else self.masters.find(mark)
+        if master is None:
+            raise UnknownMasterKey(str(mark))
+        wrapped = self.seal(master.derived("wrapping"), key, name)
+        return bytes.fromhex(master.mark)[:MARK_BYTES] + wrapped
 
     def unwrap(self, wrapped: bytes, name: str) -> bytes:
-        try:
-            return self.open(self._wrapping, wrapped, name)
-        except ValueError as error:
-            raise ParameterError(
-                "the master key differs from the one that the data were encrypted with"
-            ) from error
+        """Return a data key; raise `ValueError` if it is damaged."""
+        if len(wrapped) == UNMARKED_BYTES:
+            return self._unwrap_unmarked(wrapped, name)
+        mark = wrapped[:MARK_BYTES].hex()
+        master = self.masters.find(mark)
+        if master is None:
+            raise UnknownMasterKey(mark)
+        return self.open(master.derived("wrapping"), wrapped[MARK_BYTES:], name)
+
+    def _unwrap_unmarked(self, wrapped: bytes, name: str) -> bytes:
+        for master in self.masters.all():
+            try:
+                return self.open(master.derived("wrapping"), wrapped, name)
+            except ValueError:
+                continue
+        raise ValueError(f"no master key decrypts the data key of {name}")
 
     def seal(self, key: bytes, data: bytes, address: str) -> bytes:
         """Encrypt data of one row; it can be decrypted with the address of this row only."""
@@ -138,7 +218,7 @@ class Vault:
 
         try:
             return bytes(self._cipher(key).decrypt(data[:12], data[12:], address.encode()))
-        except InvalidTag as error:
+        except (InvalidTag, ValueError) as error:
             raise ValueError(
                 f"the data of {address} cannot be decrypted: they were changed, or the key is wrong"
             ) from error

@@ -6,10 +6,12 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import bindparam
 
+from .._typing import Json
 from .cells import Cell
 from .domain import CHANGE_NUMBER, DomainCache
 from .model import Consistency, Model, label_of
@@ -17,6 +19,7 @@ from .recordings import ProcessedRecording
 from .schemas import (
     AuditEntry,
     Consent,
+    DamagedProfile,
     EnrolReply,
     Export,
     Problem,
@@ -26,7 +29,16 @@ from .schemas import (
     StoredEnrolment,
 )
 from .store import DATABASE_TIME, DAY, Transaction, iso, optional_iso
-from .tables import AUDIT, CHALLENGES, DATA_KEYS, ENROLMENTS, PROFILES, AuditRow, ProfileRow
+from .tables import (
+    AUDIT,
+    CHALLENGES,
+    CHANGES,
+    DATA_KEYS,
+    ENROLMENTS,
+    PROFILES,
+    AuditRow,
+    ProfileRow,
+)
 from .templates import Templates
 
 # Columns of a profile without recordings.
@@ -65,14 +77,20 @@ SENTENCES = {
 
 BY_ID = sa.select(PROFILES).where(PROFILES.c.id == bindparam("name"))
 LAST_CHANGE = CHANGE_NUMBER.scalar_subquery().label("last_change")
+WRITE_MASTER = sa.select(CHANGES.c.master).scalar_subquery().label("write_master")
 # rows are locked in one order, so that no two transactions wait for each other; SQLite locks the whole database
 LOCKED = (
-    sa.select(PROFILES, LAST_CHANGE)
+    sa.select(PROFILES, LAST_CHANGE, WRITE_MASTER)
     .where(PROFILES.c.id.in_(bindparam("names", expanding=True)))
     .order_by(PROFILES.c.id)
     .with_for_update()
 )
 LOCKED_WITH_TIME = LOCKED.add_columns(DATABASE_TIME.label("now"))
+SET_KEY = (
+    DATA_KEYS.update()
+    .where(DATA_KEYS.c.profile == bindparam("name"))
+    .values(wrapped=bindparam("key"))
+)
 UPDATE_PROFILE = PROFILES.update().where(PROFILES.c.id == bindparam("profile_id"))
 PHRASES_OF = sa.select(ENROLMENTS.c.profile, ENROLMENTS.c.phrase).where(
     ENROLMENTS.c.profile.in_(bindparam("names", expanding=True))
@@ -127,6 +145,11 @@ class ProfileStore:
         profiles = [ProfileRow(*tuple(row)[:width]) for row in rows]
         return {profile.id: profile for profile in profiles}
 
+    def check_damage(self, row: ProfileRow) -> None:
+        """Raise if a profile is marked as damaged."""
+        if row.damaged is not None:
+            raise DamagedProfile("found earlier")
+
     def locked_one(self, work: Transaction, name: str) -> ProfileRow:
         return self.checked(self.locked(work, [name]).get(name))
 
@@ -140,7 +163,11 @@ class ProfileStore:
         return row
 
     def state(self, work: Transaction, row: ProfileRow) -> State:
-        """Return the state: that in the row, or expired or stale, depending on the time and the model."""
+        """Return the state: that in the row, or damaged, expired or stale, depending on data, time and model."""
+        if row.state in ("opted_out", "deleted"):
+            return row.state
+        if row.damaged is not None:
+            return "damaged"
         if row.state not in ("enrolling", "enrolled"):
             return row.state
         if work.now > self._expires(row):
@@ -151,6 +178,13 @@ class ProfileStore:
 
     def _expires(self, row: ProfileRow) -> float:
         return (row.last_used or row.created) + self.settings.expire_days * DAY
+
+    def texts(self, row: ProfileRow) -> dict[str, str]:
+        """Return the phrases of a profile: {label: text}; raise if they are damaged."""
+        try:
+            return row.texts()
+        except ValueError as error:
+            raise self.templates.damage(row.id, "phrases") from error
 
     def update(self, work: Transaction, row: ProfileRow, **values: object) -> None:
         """Change a profile, increase its version (invalidates cached sums) and mark it for the search index."""
@@ -172,7 +206,12 @@ class ProfileStore:
         state = self.state(work, row)
         required = self.settings.enrolments
         remaining = {}
-        for label, text in row.texts().items():
+        texts: dict[str, str] = {}
+        try:
+            texts = self.texts(row)
+        except DamagedProfile:
+            state = "damaged"
+        for label, text in texts.items():
             remaining[text] = max(0, required - counts[row.id, label])
         locked = row.locked_until
         if locked is not None and locked < work.now:
@@ -283,11 +322,18 @@ class ProfileStore:
         work.note("export", name)
         return Export(
             profile=self.describe(work, row)[0],
-            consent=json.loads(row.consent or "null"),
+            consent=self._consent(row),
             enrollments=enrolments,
             record=[audit_entry(entry) for entry in work.rows(AuditRow, AUDIT_OF, name=name)],
             kept=STORED + (STORED_FOR_SEARCH if self.settings.search == "pgvector" else ""),
         )
+
+    def _consent(self, row: ProfileRow) -> Json | None:
+        try:
+            consent: Json | None = json.loads(row.consent or "null")
+        except ValueError as error:
+            raise self.templates.damage(row.id, "consent") from error
+        return consent
 
     # -- reading -------------------------------------------------------------
 
@@ -333,7 +379,7 @@ class ProfileStore:
         if recording.reason is not None or recording.vector is None:
             raise refused(recording.reason or "unreadable", recording)
         row = self._open_row(work, name)
-        texts = row.texts()
+        texts = self.texts(row)
         label = label_of(phrase) if phrase else next(iter(texts), None)
         if label is None:
             detail = "the profile has no phrase yet: send the phrase that was said"
@@ -374,6 +420,7 @@ class ProfileStore:
         """Return a locked profile that accepts another recording; raise otherwise."""
         row = self.locked_one(work, name)
         state = self.current(work, row)
+        self.check_damage(row)
         if state in ("opted_out", "expired", "stale"):
             detail = f"the profile is {state}: nothing can be enrolled before it is reset"
             raise Problem(409, "state", detail, state=state)
@@ -411,7 +458,7 @@ class ProfileStore:
             # twice in a row: the earlier recordings may be the bad ones, and the phrase could never be enrolled
             last = work.first(AuditRow, LAST_AUDIT, name=name)
             if last is not None and last.action == REFUSED:
-                if json.loads(last.detail)["reason"] == "wrong_phrase":
+                if audit_detail(last).get("reason") == "wrong_phrase":
                     return None
         return "wrong_phrase"
 
@@ -420,7 +467,8 @@ class ProfileStore:
         row = self.locked_one(work, name)
         if not work.run(DELETE_ENROLMENT, name=name, number=number).rowcount:
             raise Problem(404, "not-found", f"this profile has no enrolment {number}")
-        return self._settle(work, row, "remove-enrolment", {"enrollmentId": number})
+        # the removed recording may have been the damaged one; if not, the next use shows it
+        return self._settle(work, row, "remove-enrolment", {"enrollmentId": number}, damaged=None)
 
     def reset(self, work: Transaction, name: str) -> ProfileReply:
         """Remove all recordings; the person's name, phrase and consent stay."""
@@ -429,7 +477,26 @@ class ProfileStore:
             raise Problem(409, "state", "the profile has opted out", state="opted_out")
         self.templates.wipe(work, name)
         values = {**EMPTY_COLUMNS, "failures": 0, "locked_until": None}
+        if row.damaged is not None:
+            values |= self._repair(work, row)
         return self._settle(work, row, "reset", {}, **values)
+
+    def _repair(self, work: Transaction, row: ProfileRow) -> dict[str, object]:
+        """Return columns of a damaged profile that has no recordings any more; replace a data key that is damaged."""
+        values: dict[str, object] = {"damaged": None}
+        try:
+            self.templates.data_key(work, row.id)
+        except DamagedProfile:
+            wrapped = self.templates.vault.wrap(secrets.token_bytes(32), row.id)
+            with self.store.keys(work) as keys:
+                keys.run(SET_KEY, name=row.id, key=wrapped)
+        try:
+            row.texts()
+        except ValueError:
+            row.phrases = values["phrases"] = "{}"
+        # what was just found is repaired now
+        self.templates.forget(row.id)
+        return values
 
     def unlock(self, work: Transaction, name: str) -> ProfileReply:
         """Allow attempts again after rejections; nothing is erased."""
@@ -469,8 +536,16 @@ def audit_entry(row: AuditRow) -> AuditEntry:
         action=row.action,
         profileId=row.profile,
         resultId=row.result_id,
-        **json.loads(row.detail),
+        **audit_detail(row),
     )
+
+
+def audit_detail(row: AuditRow) -> dict[str, Any]:
+    """Return the detail of an audit entry; a damaged one is marked, because it must not hide all others."""
+    try:
+        return dict(json.loads(row.detail))
+    except (ValueError, TypeError):
+        return {"damaged": True}
 
 
 def refused(reason: str, recording: ProcessedRecording, llrs: Consistency | None = None) -> Problem:

@@ -154,7 +154,7 @@ async def identify(request: Request, app: App, caller: Caller = VERIFY) -> schem
     app.check_role("identify")
     recording, fields = await read_recording(request, schemas.IdentifyRequest)
     arguments = (recording, fields.candidates, fields.top, fields.priorNone, caller)
-    return await app.run_heavy(app.service.index.identify, *arguments)
+    return await app.run_heavy(app.service.identify, *arguments)
 
 
 @router.post("/v1/challenges", status_code=201, response_model=schemas.Challenge)

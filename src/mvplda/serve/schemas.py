@@ -21,7 +21,9 @@ Phrase = Annotated[str, Field(min_length=1, max_length=200, examples=[PASS_PHRAS
 Number = Annotated[float, Field(examples=[4.6])]
 Share = Annotated[float, Field(examples=[0.01])]
 Verdict = Literal["accept", "reject", "inconclusive"]
-State = Literal["created", "enrolling", "enrolled", "stale", "expired", "opted_out", "deleted"]
+State = Literal[
+    "created", "enrolling", "enrolled", "stale", "expired", "damaged", "opted_out", "deleted"
+]
 
 
 class Body(BaseModel):
@@ -322,6 +324,21 @@ class Problem(HTTPException):
             "instance": instance,
             **self.fields,
         }
+
+
+class DamagedProfile(Problem):
+    """The stored data of one profile cannot be read; all others are unaffected.
+
+    what : the damaged data, such as "recording 2"
+    """
+
+    def __init__(self, what: str) -> None:
+        detail = (
+            f"the stored data of this profile are damaged ({what}): the operator can restore them, "
+            "reset the profile or delete it"
+        )
+        super().__init__(409, "damaged", detail, state="damaged")
+        self.what = what
 
 
 # -- descriptions for OpenAPI ------------------------------------------------------------------

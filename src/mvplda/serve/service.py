@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from .damage import mark_profiles
 from .index import SpeakerSearch
 from .keys import Caller, MasterKey, Vault
 from .model import Model
 from .profiles import ProfileStore, audit_entry
 from .recordings import ProcessedRecording, process_recording
-from .schemas import AuditPage, ModelInfo, Problem, ProfileReply, VerifyReply
+from .schemas import AuditPage, IdentifyReply, ModelInfo, Problem, ProfileReply, VerifyReply
 from .settings import Settings
 from .store import DAY, SERVICE, Store, Transaction
 from .tables import AUDIT, CHALLENGES, RATES, AuditRow
 from .templates import Templates
 from .verifier import Attempt, Verifier
 
+log = logging.getLogger("mvplda.serve")
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
+# Seconds after which marks of damaged profiles are stored again that could not be stored.
+MARK_S = 1.0
 # Seconds between two deletions of rows that are too old to be stored.
 CLEAN_UP_S = 3600.0
 
@@ -48,6 +55,7 @@ class Service:
         self.verifier = Verifier(self.profiles)
         self.index = SpeakerSearch(self.profiles)
         self._clean_up_at = 0.0
+        self._mark_at = 0.0
 
     # -- input ---------------------------------------------------------------
 
@@ -72,8 +80,11 @@ class Service:
     ) -> Result:
         """Run an operation in one transaction: it is stored completely or not at all."""
         self._clean_up()
-        with self.store.write(caller) as work:
-            return operation(work, *arguments, **options)
+        try:
+            with self.store.write(caller) as work:
+                return operation(work, *arguments, **options)
+        finally:
+            self.mark_damaged()
 
     def verify(self, attempts: Sequence[Attempt]) -> list[VerifyReply | Exception]:
         """Decide attempts on different profiles in one transaction.
@@ -86,6 +97,40 @@ class Service:
             if len(attempts) == 1:
                 return [error]
         return [outcome for attempt in attempts for outcome in self.verify([attempt])]
+
+    def identify(self, *arguments: Any) -> IdentifyReply:
+        """Identify a speaker; see `SpeakerSearch.identify`."""
+        try:
+            return self.index.identify(*arguments)
+        finally:
+            self.mark_damaged()
+
+    def warm(self) -> None:
+        """Read what the first requests need."""
+        self.index.warm()
+        self.mark_damaged()
+
+    def mark_damaged(self) -> None:
+        """Mark profiles whose data were found damaged, so that all processes leave them out.
+
+        Marks that cannot be stored now, because the row is locked or the database fails, are stored later.
+        """
+        found = self.templates.take_damage()
+        if not found:
+            return
+        if time.monotonic() < self._mark_at:
+            self.templates.put_damage_back(found)
+            return
+        done: set[str] = set()
+        try:
+            with self.store.write() as work:
+                done = mark_profiles(work, found)
+        except (DBAPIError, PoolTimeout, Problem):
+            log.exception("damaged profiles are not marked yet")
+        later = {name: what for name, what in found.items() if name not in done}
+        if later:
+            self._mark_at = time.monotonic() + MARK_S
+            self.templates.put_damage_back(later)
 
     def erase(self, name: str, state: str, caller: Caller) -> ProfileReply:
         """Erase a profile from the database and from its log."""

@@ -22,7 +22,16 @@ from .database import Database, lock_hosts
 from .keys import Caller, key_hash, new_api_key
 from .schemas import Problem
 from .settings import Settings
-from .tables import API_KEYS, AUDIT, CHANGES, DATA_KEYS, KEY_METADATA, META, PROFILES
+from .tables import (
+    API_KEYS,
+    AUDIT,
+    CHANGES,
+    DATA_KEYS,
+    KEY_METADATA,
+    META,
+    PROFILES,
+    is_damaged,
+)
 
 DAY = 86400.0
 MINUTE = 60.0
@@ -64,6 +73,9 @@ NUMBER_PROFILES = (
     .where(PROFILES.c.id.in_(bindparam("names", expanding=True)))
     .values(change=bindparam("number"))
 )
+COUNT_DAMAGED = sa.select(sa.func.count()).where(is_damaged)
+# The master key, and while it is changed the one before.
+MASTER_MARKS = sa.select(META.c.value).where(META.c.name.in_(["master", "master before"]))
 META_VALUE = sa.select(META.c.value).where(META.c.name == bindparam("name"))
 SET_MASTER = CHANGES.update().values(master=bindparam("mark"))
 CALLER = sa.select(API_KEYS.c.name, API_KEYS.c.role).where(API_KEYS.c.hash == bindparam("hash"))
@@ -233,6 +245,13 @@ class Store:
             work.run(SET_MASTER, mark=master)
         self.master = master
 
+    def check_master(self, mark: str) -> None:
+        """Raise if the database was written with another master key."""
+        if self.meta("master") not in (None, mark):
+            raise ParameterError(
+                "the master key differs from the one that this database was created with: use that key"
+            )
+
     def meta(self, name: str, work: Transaction | None = None) -> str | None:
         """Return a value of the table ``meta``."""
         if work is None:
@@ -241,10 +260,15 @@ class Store:
         value: str | None = work.value(META_VALUE, name=name)
         return value
 
-    def ping(self) -> None:
-        """Raise if the database does not answer."""
+    def is_master(self, work: Transaction, mark: str) -> bool:
+        """Return whether the database was written with the master key of a mark, or of its first digits."""
+        marks = work.run(MASTER_MARKS).scalars()
+        return any(str(known).startswith(mark) for known in marks)
+
+    def count_damaged(self) -> int:
+        """Return the number of damaged profiles; raise if the database does not answer."""
         with self.read() as work:
-            work.run("SELECT 1")
+            return int(work.value(COUNT_DAMAGED))
 
     def close(self) -> None:
         for database in (self.database, self.key_database):
@@ -314,9 +338,18 @@ class Store:
             with self.key_database.begin() as connection:
                 yield Transaction(connection)
 
+    @contextmanager
+    def _read_keys(self, work: Transaction | None) -> Iterator[Transaction]:
+        """Open the database of the data keys to read, without waiting for transactions that write."""
+        if work is not None and self.key_database is self.database:
+            yield work
+        else:
+            with self.key_database.engine.connect() as connection:
+                yield Transaction(connection)
+
     def get_key(self, profile: str, work: Transaction | None = None) -> bytes | None:
         """Return the wrapped data key of a profile."""
-        with self.keys(work) as keys:
+        with self._read_keys(work) as keys:
             wrapped: bytes | None = keys.value(DATA_KEY, profile=profile)
         return wrapped
 
@@ -324,13 +357,15 @@ class Store:
         with self.keys(work) as keys:
             keys.run(DESTROY_KEY, profile=profile)
 
-    def all_keys(self, names: Sequence[str] | None = None) -> dict[str, bytes]:
+    def all_keys(
+        self, names: Sequence[str] | None = None, work: Transaction | None = None
+    ) -> dict[str, bytes]:
         """Return wrapped data keys by profile: those of `names`, or all."""
         query = sa.select(DATA_KEYS)
         if names is not None:
             query = query.where(DATA_KEYS.c.profile.in_(names))
-        with self.key_database.engine.connect() as connection:
-            return {row.profile: row.wrapped for row in connection.execute(query)}
+        with self._read_keys(work) as keys:
+            return {row.profile: row.wrapped for row in keys.run(query)}
 
 
 def rotated() -> Problem:

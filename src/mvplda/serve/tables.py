@@ -39,10 +39,13 @@ class ProfileRow:
     consent : JSON of the consent, with its time
     version : number of changes of this profile
     model : fingerprint of the model that computed its sums
+    damaged : time at which its stored data were found to be unreadable; None: they are readable
+    master : first digits of the mark of the master key by which its sums are rotated; None: the current one
     change : number of the last change, counted over all profiles
     rate_until : time at which the attempts of the last minute are paid off
     last_phrase : phrase of the last accepted challenge, which the next challenge avoids
-    last_change : number of the last change of any profile; only of locked rows
+    last_change, write_master : number of the last change of any profile, and mark of the current master key; only
+        of locked rows
     """
 
     id: str
@@ -64,11 +67,17 @@ class ProfileRow:
     change: int
     rate_until: float | None
     last_phrase: str | None
+    damaged: float | None
+    master: str | None
     last_change: int | None = None
+    write_master: str | None = None
 
     def texts(self) -> dict[str, str]:
-        """Return the phrases of the profile: {label: text}."""
-        return dict(json.loads(self.phrases))
+        """Return the phrases of the profile: {label: text}; raise `ValueError` if they are damaged."""
+        texts = json.loads(self.phrases)
+        if not isinstance(texts, dict):
+            raise ValueError(f"expected an object of phrases; got {self.phrases[:40]!r}")
+        return texts
 
 
 class EnrolmentRow(NamedTuple):
@@ -134,7 +143,7 @@ CHANGES = Table(
     Column("master", Text),
 )
 
-# The last field is not stored.
+# The last two fields are not stored.
 PROFILES = Table(
     "profiles",
     METADATA,
@@ -143,7 +152,14 @@ PROFILES = Table(
         Column("id", Text, primary_key=True),
         Column("user_id", Text, index=True),
         Column("change", BigInteger, nullable=False, server_default=text("0"), index=True),
-    )[:-1],
+    )[:-2],
+)
+is_damaged = PROFILES.c.damaged.is_not(None)
+PROFILES_DAMAGED = Index(
+    "profiles_damaged",
+    PROFILES.c.damaged,
+    postgresql_where=is_damaged,
+    sqlite_where=is_damaged,
 )
 # The time from which the days until expiry are counted.
 last_use = func.coalesce(PROFILES.c.last_used, PROFILES.c.created)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,14 +14,15 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy import bindparam
 
-from ..exceptions import ParameterError
 from .cells import Cell, Integers, merge_cells
-from .keys import Vault, keyed_mark
+from .keys import UnknownMasterKey, Vault, keyed_mark
 from .recordings import ProcessedRecording
-from .schemas import Problem
+from .schemas import DamagedProfile, Problem
 from .settings import Settings
 from .store import DAY, Store, Transaction, rotated
 from .tables import ENROLMENTS, MARKS, EnrolmentRow, ProfileRow
+
+log = logging.getLogger("mvplda.serve")
 
 # Vectors with a larger cosine are copies of one recording: two recordings of one phrase stay below 0.99, another
 # codec's version of the same recording lies above.
@@ -79,17 +82,52 @@ class Templates:
         self.settings = settings
         self._lock = threading.Lock()
         self._cache: OrderedDict[str, tuple[int, list[Cell]]] = OrderedDict()
+        self._damage: dict[str, str] = {}
 
     def data_key(self, work: Transaction, name: str) -> bytes:
-        """Return the data key of a profile, unwrapped; raise if it was destroyed."""
+        """Return the data key of a profile, unwrapped; raise if it was destroyed or is damaged."""
         wrapped = self.store.get_key(name, work)
         if wrapped is None:
-            detail = "the profile has opted out: it has no stored voice"
-            raise Problem(409, "state", detail, state="opted_out")
+            detail = (
+                "the profile has no data key: its deletion was interrupted, or data keys were not restored. "
+                "Delete it, or restore its data key"
+            )
+            raise Problem(409, "no-data-key", detail)
+        return self.unwrap(work, name, wrapped)
+
+    def unwrap(self, work: Transaction, name: str, wrapped: bytes) -> bytes:
+        """Return a data key, unwrapped; raise if it is damaged."""
         try:
             return self.vault.unwrap(wrapped, name)
-        except ParameterError as error:
-            raise rotated() from error
+        except UnknownMasterKey as error:
+            if self.store.is_master(work, error.mark):
+                raise rotated() from error
+            raise self.damage(name, "data key") from error
+        except ValueError as error:
+            raise self.damage(name, "data key") from error
+
+    # -- damaged data --------------------------------------------------------
+
+    def damage(self, name: str, what: str) -> DamagedProfile:
+        """Record that data of a profile cannot be read, and return the problem to raise."""
+        with self._lock:
+            is_new = name not in self._damage
+            self._damage[name] = what
+            self._cache.pop(name, None)
+        if is_new:
+            log.error("damaged profile", extra={"fields": {"profile": name, "what": what}})
+        return DamagedProfile(what)
+
+    def take_damage(self) -> dict[str, str]:
+        """Return {profile: damaged data} of profiles that are not marked yet, and forget them."""
+        with self._lock:
+            found, self._damage = self._damage, {}
+        return found
+
+    def put_damage_back(self, found: dict[str, str]) -> None:
+        """Record damage again that could not be stored."""
+        with self._lock:
+            self._damage = found | self._damage
 
     # -- recordings ----------------------------------------------------------
 
@@ -133,15 +171,20 @@ class Templates:
         work.run(SET_SHARE, sealed=sealed, name=row.profile, position=row.number)
 
     def share(self, row: EnrolmentRow, key: bytes) -> Integers:
-        """Return the decrypted share of a recording."""
-        return to_numbers(self.vault.open(key, row.share, f"{row.profile} {row.number}"))
+        """Return the decrypted share of a recording; raise if it is damaged."""
+        return to_numbers(self._open(row, row.share, key))
 
     def vector(self, row: EnrolmentRow, key: bytes) -> NDArray[np.float32] | None:
         """Return the decrypted vector of a recording; None if it was not stored."""
         if row.vector is None:
             return None
-        data = self.vault.open(key, row.vector, f"{row.profile} {row.number}")
-        return np.frombuffer(data, dtype="<f4")
+        return np.frombuffer(self._open(row, row.vector, key), dtype="<f4")
+
+    def _open(self, row: EnrolmentRow, data: bytes, key: bytes) -> bytes:
+        try:
+            return self.vault.open(key, data, f"{row.profile} {row.number}")
+        except ValueError as error:
+            raise self.damage(row.profile, f"recording {row.number}") from error
 
     def wipe(self, work: Transaction, name: str) -> None:
         """Delete the recordings of a profile and their marks."""
@@ -171,18 +214,23 @@ class Templates:
         return cells
 
     def forget(self, name: str) -> None:
-        """Remove a profile from the cache."""
+        """Remove a profile from the cache, and damage of it that is not marked yet."""
         with self._lock:
             self._cache.pop(name, None)
+            self._damage.pop(name, None)
 
     def cells_by_profile(self, work: Transaction, names: Sequence[str]) -> dict[str, list[Cell]]:
-        """Return the sums of several profiles, without those whose data keys are destroyed."""
+        """Return the sums of several profiles.
+
+        Those whose data keys are destroyed or whose data are damaged are left out.
+        """
         rows: dict[str, list[EnrolmentRow]] = {}
         for row in work.rows(EnrolmentRow, ENROLMENTS_OF, names=names):
             rows.setdefault(row.profile, []).append(row)
         cells = {}
-        for name, wrapped in self.store.all_keys(list(rows)).items():
-            cells[name] = self._sums(rows[name], self.vault.unwrap(wrapped, name))
+        for name, wrapped in self.store.all_keys(list(rows), work).items():
+            with suppress(DamagedProfile):
+                cells[name] = self._sums(rows[name], self.unwrap(work, name, wrapped))
         return cells
 
     def _sums(self, rows: Iterable[EnrolmentRow], key: bytes) -> list[Cell]:

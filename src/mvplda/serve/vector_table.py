@@ -51,7 +51,7 @@ SEARCH = sa.text("""
 WITH every AS MATERIALIZED (
     SELECT id, max(-(vector <#> CAST(:query AS vector))) AS product
     FROM profiles LEFT JOIN voice_vectors ON profile = id AND voice_vectors.version = :version
-    WHERE state = 'enrolled' AND model = :model AND coalesce(last_used, created) >= :since
+    WHERE state = 'enrolled' AND damaged IS NULL AND model = :model AND coalesce(last_used, created) >= :since
         AND (:everybody OR id IN :names)
     GROUP BY id
 ), best AS MATERIALIZED (
@@ -77,6 +77,7 @@ COUNTS = (
     sa.select(PROFILES.c.enrollments)
     .distinct()
     .where(PROFILES.c.state == "enrolled")
+    .where(PROFILES.c.damaged.is_(None))
     .where(PROFILES.c.model == bindparam("model"))
 )
 

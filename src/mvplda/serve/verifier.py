@@ -224,6 +224,7 @@ class Verifier:
     def _obstacle(self, work: Transaction, attempt: Attempt, row: ProfileRow) -> str | None:
         """Return the reason if verification is impossible; otherwise set `attempt.cells` and return None."""
         state = self.profiles.current(work, row)
+        self.profiles.check_damage(row)
         if state != "enrolled":
             return STATE_REASONS.get(state, state)
         if attempt.recording.reason is not None:
@@ -271,12 +272,13 @@ class Verifier:
         """Choose a random phrase for a single use, so that replayed recordings have the wrong phrase."""
         row = self.profiles.locked_one(work, name)
         state = self.profiles.current(work, row)
+        self.profiles.check_damage(row)
         if state != "enrolled":
             detail = f"the profile is {state}: challenges need an enrolled profile"
             raise Problem(409, "state", detail, state=state)
         # phrases with enough recordings, and phrases that need none
         texts = {**self.profiles.model.known_phrases}
-        profile_texts = row.texts()
+        profile_texts = self.profiles.texts(row)
         texts |= {
             cell.phrase: profile_texts[cell.phrase] for cell in self._complete_cells(work, row)
         }

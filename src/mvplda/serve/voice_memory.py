@@ -28,6 +28,7 @@ GROWTH = 10
 
 IS_ENROLLED = sa.and_(
     PROFILES.c.state == "enrolled",
+    PROFILES.c.damaged.is_(None),
     PROFILES.c.model == bindparam("model"),
     last_use >= bindparam("since"),
 )

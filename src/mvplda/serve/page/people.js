@@ -8,7 +8,7 @@ const MAX_SHOWN = 50;
 const STATES = {
   created: ["Not started", null], enrolling: ["Enrolling", null], enrolled: ["Enrolled", "TC"],
     stale: ["Stale: the model changed", null],
-  expired: ["Expired", "IW"], opted_out: ["Opted out", "IW"], deleted: ["Deleted", "IW"],
+  expired: ["Expired", "IW"], damaged: ["Damaged: reset or delete", "IW"], opted_out: ["Opted out", "IW"], deleted: ["Deleted", "IW"],
 };
 
 export async function peopleView(main) {

@@ -1,0 +1,189 @@
+"""Damaged profiles: their marks in the database, and a check that opens every row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+from sqlalchemy import bindparam
+
+from .schemas import DamagedProfile
+from .store import Store, Transaction
+from .tables import ENROLMENTS, PROFILES, EnrolmentRow, ProfileRow
+from .templates import Templates
+
+# Profiles that the check reads at a time.
+PAGE = 200
+# Damaged data that are named per profile.
+NAMED = 5
+
+PROFILE_PAGE = (
+    sa.select(PROFILES)
+    .where(PROFILES.c.id > bindparam("after"))
+    .where(PROFILES.c.state != "deleted")
+    .order_by(PROFILES.c.id)
+    .limit(PAGE)
+)
+RECORDINGS = (
+    sa.select(ENROLMENTS)
+    .where(ENROLMENTS.c.profile.in_(bindparam("names", expanding=True)))
+    .order_by(ENROLMENTS.c.profile, ENROLMENTS.c.number)
+)
+# A row that another connection holds must not delay those who find the damage: it is marked later.
+FREE = (
+    sa.select(PROFILES)
+    .where(PROFILES.c.id.in_(bindparam("names", expanding=True)))
+    .order_by(PROFILES.c.id)
+    .with_for_update(skip_locked=True)
+)
+SET_DAMAGED = (
+    PROFILES.update()
+    .where(PROFILES.c.id == bindparam("name"))
+    .values(damaged=bindparam("at"), version=PROFILES.c.version + 1)
+)
+
+
+def mark_profiles(work: Transaction, found: Mapping[str, str]) -> set[str]:
+    """Mark profiles as damaged, and return those that need no further attempt.
+
+    found : {profile: damaged data}
+    """
+    names = sorted(found)
+    rows = work.rows(ProfileRow, FREE, names=names)
+    for row in rows:
+        if row.damaged is None and row.state not in ("opted_out", "deleted"):
+            set_mark(work, row.id, work.now)
+            work.note("damaged", row.id, None, what=found[row.id])
+    # without a row the profile is locked by another connection, or it never existed
+    existing = set(work.run(EXISTING, names=names).scalars())
+    return {row.id for row in rows} | (set(names) - existing)
+
+
+EXISTING = sa.select(PROFILES.c.id).where(PROFILES.c.id.in_(bindparam("names", expanding=True)))
+
+
+def set_mark(work: Transaction, name: str, at: float | None) -> None:
+    """Set or remove the mark of a profile; its version invalidates cached sums."""
+    work.run(SET_DAMAGED, name=name, at=at)
+    work.changed.add(name)
+
+
+@dataclass
+class CheckReport:
+    """Result of a check of the whole database.
+
+    damaged : {profile: data that cannot be read}
+    keyless : profiles without a data key
+    repaired : profiles that were marked as damaged and can be read again
+    held : profiles whose marks could not be changed, because another connection holds their rows
+    """
+
+    profiles: int = 0
+    recordings: int = 0
+    damaged: dict[str, list[str]] = field(default_factory=dict)
+    keyless: list[str] = field(default_factory=list)
+    repaired: list[str] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)
+
+
+def check_database(store: Store, templates: Templates) -> CheckReport:
+    """Open every row of every profile, and correct the marks of damaged profiles.
+
+    The service may run meanwhile: a finding is confirmed on the locked row before it is marked.
+    """
+    report = CheckReport()
+    after = ""
+    while True:
+        with store.read() as work:
+            rows = work.rows(ProfileRow, PROFILE_PAGE, after=after)
+            faults = find_faults(work, templates, rows, report)
+        if not rows:
+            return report
+        after = rows[-1].id
+        suspects = [row.id for row in rows if row.id in faults or row.damaged is not None]
+        if suspects:
+            _confirm(store, templates, suspects, report)
+
+
+def _confirm(store: Store, templates: Templates, names: Sequence[str], report: CheckReport) -> None:
+    """Read suspected profiles again under a lock, set their marks, and complete the report."""
+    with store.write() as work:
+        rows = work.rows(ProfileRow, FREE, names=names)
+        faults = find_faults(work, templates, rows)
+        for row in rows:
+            found = faults.get(row.id, [])
+            if NO_KEY in found:
+                report.keyless.append(row.id)
+            elif found:
+                report.damaged[row.id] = found
+            if found and NO_KEY not in found and row.damaged is None:
+                set_mark(work, row.id, work.now)
+                work.note("damaged", row.id, None, what=", ".join(found[:NAMED]))
+            elif not found and row.damaged is not None:
+                set_mark(work, row.id, None)
+                work.note("repaired", row.id)
+                report.repaired.append(row.id)
+    report.held += sorted(set(names) - {row.id for row in rows})
+    # every finding has been marked or reported
+    templates.take_damage()
+
+
+NO_KEY = "no data key"
+
+
+def find_faults(
+    work: Transaction,
+    templates: Templates,
+    rows: Sequence[ProfileRow],
+    report: CheckReport | None = None,
+) -> dict[str, list[str]]:
+    """Return {profile: data that cannot be read}, without profiles that can be read completely."""
+    living = [row for row in rows if row.state != "deleted"]
+    names = [row.id for row in living]
+    keys = templates.store.all_keys(names, work)
+    recordings: dict[str, list[EnrolmentRow]] = {}
+    for recording in work.rows(EnrolmentRow, RECORDINGS, names=names):
+        recordings.setdefault(recording.profile, []).append(recording)
+    faults = {}
+    for row in living:
+        members = recordings.get(row.id, [])
+        found = list(_faults(work, templates, row, keys.get(row.id), members))
+        if found:
+            faults[row.id] = found
+        if report is not None:
+            report.profiles += 1
+            report.recordings += len(members)
+    return faults
+
+
+def _faults(
+    work: Transaction,
+    templates: Templates,
+    row: ProfileRow,
+    wrapped: bytes | None,
+    recordings: Sequence[EnrolmentRow],
+) -> Iterable[str]:
+    """Yield the data of a profile that cannot be read."""
+    for name, text in (("phrases", row.phrases), ("consent", row.consent)):
+        try:
+            json.loads(text or "null")
+        except ValueError:
+            yield name
+    if row.state == "opted_out":
+        return
+    if wrapped is None:
+        yield NO_KEY
+        return
+    try:
+        key = templates.unwrap(work, row.id, wrapped)
+    except DamagedProfile as problem:
+        yield problem.what
+        return
+    for recording in recordings:
+        try:
+            templates.share(recording, key)
+            templates.vector(recording, key)
+        except DamagedProfile as problem:
+            yield problem.what
