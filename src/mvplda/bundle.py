@@ -110,7 +110,7 @@ class Bundle(BaseScorer, BaseEstimator):
         if self.preprocessing is not None:
             if not isinstance(self.preprocessing, Pipeline):
                 raise ParameterError(
-                    f"preprocessing is a Pipeline of steps, or None; got {self.preprocessing!r}"
+                    f"preprocessing must be a Pipeline or None; got {self.preprocessing!r}"
                 )
             X = like(self.preprocessing.fit_transform(_on_host(X), y), X)
         self._scorer().fit(X, y)
@@ -353,10 +353,10 @@ class Bundle(BaseScorer, BaseEstimator):
 
     def check_state(self) -> None:
         if not isinstance(self.card or {}, Mapping):
-            raise ParameterError(f"the card of a bundle is a dict; got {self.card!r:.100}")
+            raise ParameterError(f"the card of a bundle must be a dict; got {self.card!r:.100}")
         if not isinstance(self.extractor or "", str):
             raise ParameterError(
-                f"the extractor of a bundle is a name; got {self.extractor!r:.100}"
+                f"the extractor of a bundle must be a name; got {self.extractor!r:.100}"
             )
         scorer = self.fitted_scorer
         check_width(self, self.width_in)

@@ -146,7 +146,7 @@ def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, BoolArray]:
             )
         if (covered & mask).any():
             raise DataError(
-                f"a trial has one kind; {int((covered & mask).sum())} of {kind!r} have a second kind"
+                f"a trial must have one kind; {int((covered & mask).sum())} of {kind!r} have a second kind"
             )
         covered |= mask
     return masks

@@ -37,7 +37,7 @@ def test_claims_of_which_none_is_a_class_are_an_error(root, tmp_path):
     )
     assert "none of the classes named in view 'phrase' was seen in training" in line
     assert "'p0', 'p1'" in line
-    assert "no class posteriors of a view 'pose'" in fails(
+    assert "no class posteriors of view 'pose'" in fails(
         *scoring(root), "--known", f"pose={root / 'utt2phrase'}"
     )
 
@@ -185,6 +185,6 @@ def test_ids_and_numbers_of_profiles_are_refused_in_words(root):
             model.enrol(X, ids)
     profiles = model.enrol(X)
     for top in (1.5, None, True, 0):
-        with pytest.raises(ParameterError, match="top is a whole number, at least 1; got"):
+        with pytest.raises(ParameterError, match="top must be a whole number of at least 1; got"):
             model.scorer.identify(profiles, X, top=top)
     assert model.scorer.identify(profiles, X, top=np.int64(2)).scores.shape == (3, 2)

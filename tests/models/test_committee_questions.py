@@ -73,13 +73,13 @@ def test_known_classes_follow_their_profiles_into_lists_and_bands(monkeypatch):
     [
         ({"known": ["room"]}, "known names 'room'"),
         ({"experts": {"one": CosineScorer(views=["pose"])}}, "no view of the labels"),
-        ({"weights": {"one": -1.0}}, "a weight is"),
-        ({"weights": {"one": {"phrase": np.nan}}}, "a weight is"),
-        ({"weights": {"one": {"room": 1.0}}}, "name 'room'"),
+        ({"weights": {"one": -1.0}}, "a weight must be"),
+        ({"weights": {"one": {"phrase": np.nan}}}, "a weight must be"),
+        ({"weights": {"one": {"room": 1.0}}}, "no weight for 'room'"),
         ({"weights": "learned"}, "weights must be"),
-        ({"folds": 1}, "folds is"),
-        ({"folds": 2.5}, "folds is"),
-        ({"enrolment": 0}, "enrolment is"),
+        ({"folds": 1}, "folds must be"),
+        ({"folds": 2.5}, "folds must be"),
+        ({"enrolment": 0}, "enrolment must be"),
     ],
 )
 def test_wrong_settings_are_named(settings, said):

@@ -343,8 +343,8 @@ def test_few_classes_are_added_up_as_they_are():
     ("settings", "message"),
     [
         ({"columns": {"voice": (0, 9)}}, "the vectors have 7"),
-        ({"columns": {"noise": (0, 2)}}, "columns names 'noise'"),
-        ({"weights": {"noise": 1.0}}, "weights names 'noise'"),
+        ({"columns": {"noise": (0, 2)}}, "columns has an unknown expert, 'noise'"),
+        ({"weights": {"noise": 1.0}}, "weights has an unknown expert, 'noise'"),
     ],
 )
 def test_wrong_settings_are_named(settings, message):

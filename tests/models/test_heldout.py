@@ -107,10 +107,10 @@ def test_folds_have_about_the_same_number_of_people() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"folds": 1}, "folds is a whole number"),
-        ({"folds": True}, "folds is a whole number"),
-        ({"enrolment": 0}, "enrolment is a whole number"),
-        ({"enrolment": 1.5}, "enrolment is a whole number"),
+        ({"folds": 1}, "folds must be a whole number"),
+        ({"folds": True}, "folds must be a whole number"),
+        ({"enrolment": 0}, "enrolment must be a whole number"),
+        ({"enrolment": 1.5}, "enrolment must be a whole number"),
     ],
 )
 def test_wrong_settings_are_named(settings: dict[str, Any], message: str) -> None:

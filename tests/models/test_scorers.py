@@ -157,7 +157,7 @@ def test_precision_and_questions_as_objects(scorer: Any) -> None:
     np.testing.assert_allclose(listed, asked[pairs[:, 0], pairs[:, 1]], atol=tolerance(asked))
     best = scorer.identify(scorer.enrol(X[ENROL]), X[TEST], Question(view), top=1)
     np.testing.assert_allclose(best.scores[:, 0], asked.max(axis=0), atol=tolerance(asked))
-    with pytest.raises(LabelError, match="same names no view"):
+    with pytest.raises(LabelError, match="same has an unknown view"):
         scorer.llr(X[ENROL], X[TEST], same="room")
     with pytest.raises(ParameterError, match="got both a question and same="):
         scorer.llr(X[ENROL], X[TEST], Question(), same="speaker")
@@ -210,9 +210,9 @@ def test_what_is_refused(scorer: Any) -> None:
     assert scorer.llr_trials(profiles, X[TEST], []).shape == (0,)
     with pytest.raises(DataError, match="outside the 10 profiles"):
         scorer.llr_trials(profiles, X[TEST], [(10, 0)])
-    with pytest.raises(DataError, match="pairs are integers"):
+    with pytest.raises(DataError, match="pairs must be integers"):
         scorer.llr_trials(profiles, X[TEST], [(0.5, 0)])
-    with pytest.raises(ParameterError, match="top is a whole number, at least 1"):
+    with pytest.raises(ParameterError, match="top must be a whole number of at least 1"):
         scorer.identify(profiles, X[TEST], top=0)
     with pytest.raises(DataError, match="there are no enrolled profiles"):
         scorer.llr(profiles.take([]), X[TEST])
@@ -356,11 +356,11 @@ def test_an_answer_is_a_function_of_the_trial(scorer: Any) -> None:
         check_trials(bundle, profiles, tests, Question(view, countermeasure=traces))
         if len(bundle.views) > 1:
             check_trials(bundle, profiles, tests, Question(given={view: "different"}))
-    with pytest.raises(MvpldaError, match="countermeasure= is one number per test"):
+    with pytest.raises(MvpldaError, match="countermeasure= must have one number per test"):
         bundle.answer(profiles, tests, Question(countermeasure=traces[:3]), [[0, 0]])
     with pytest.raises(MvpldaError, match="outside the 10 profiles"):
         bundle.answer(profiles, tests, pairs=[[10, 0]])
-    with pytest.raises(MvpldaError, match="pairs are integers"):
+    with pytest.raises(MvpldaError, match="pairs must be integers"):
         bundle.answer(profiles, tests, pairs=[[0.5, 0]])
     assert bundle.answer(profiles, tests, pairs=[]).llr.shape == (0,)
 

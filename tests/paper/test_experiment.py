@@ -329,11 +329,11 @@ def test_changes_are_addressed_by_section_and_name():
     assert changed.backend.reduce == 0
     with pytest.raises(ParameterError, match=r"\[training\] epochs is of type int"):
         Configuration().with_changes({"training.epochs": 2.5})
-    with pytest.raises(ParameterError, match="epochs is above 0; got 0"):
+    with pytest.raises(ParameterError, match="epochs must be above 0; got 0"):
         Configuration().with_changes({"training.epochs": 0})
-    with pytest.raises(ParameterError, match="momentum is from 0 to below 1"):
+    with pytest.raises(ParameterError, match="momentum must be from 0 to below 1"):
         Configuration().with_changes({"training.momentum": 1.0})
-    with pytest.raises(ParameterError, match="priors is p1, p2 and p3"):
+    with pytest.raises(ParameterError, match="priors must be empty, or p1, p2 and p3"):
         Configuration().with_changes({"backend.priors": [1.0]})
     with pytest.raises(ParameterError, match=r"\[features\].*nonsense"):
         Configuration().with_changes({"features.nonsense": 0})
@@ -385,9 +385,9 @@ def test_a_grid_has_a_row_for_every_combination(task):
     assert names[1] == "jplda-printed; priors [1, 1, 1]; e_step appendix"
     errors = {system.evaluation["IC"]["eer"] for system in results.systems[1:]}
     assert len(errors) > 1
-    with pytest.raises(ParameterError, match="e_step is one of"):
+    with pytest.raises(ParameterError, match="e_step must be one of"):
         Configuration().with_changes({"grid.e_step": ["head"]})
-    with pytest.raises(ParameterError, match=r"\[grid\] e_step is a list"):
+    with pytest.raises(ParameterError, match=r"\[grid\] e_step must be a list"):
         Configuration().with_changes({"grid.e_step": "body"})
 
 

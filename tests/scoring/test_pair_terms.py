@@ -114,7 +114,7 @@ def test_too_many_possibilities_are_refused_and_as_many_as_allowed_are_not(
     monkeypatch.setattr(assignments, "MAX_ASSIGNMENTS", 6)
     assert np.isfinite(score()).all()
     monkeypatch.setattr(assignments, "MAX_ASSIGNMENTS", 5)
-    with pytest.raises(ParameterError, match="6 possibilities"):
+    with pytest.raises(ParameterError, match="6 possible assignments"):
         score()
 
 

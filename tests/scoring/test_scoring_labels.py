@@ -218,7 +218,7 @@ def test_known_claims_and_tests_of_several_cells(trained, rng):
 def test_claims_must_be_of_the_right_type_and_known(trained, rng):
     e = sides(rng, [2])[0]
     profiles = trained.enrol(e, [0, 1])
-    with pytest.raises(LabelError, match=r"text, like 'w'.* and numbers, like 3, 4"):
+    with pytest.raises(LabelError, match=r"text, such as 'w'.* and numbers, such as 3, 4"):
         trained.llr(profiles, e, known={"b": [3, 4]})
     with pytest.warns(UnknownClassWarning, match=r"2 of 2 classes .*'Wx', 'y '.*'w', 'x', 'y'"):
         unseen = trained.llr(profiles, e, known={"b": ["Wx", "y "]})
@@ -366,7 +366,7 @@ def test_profiles_by_position_and_by_name(rng, tmp_path):
     for unknown in (0, 4):
         with pytest.raises(LabelError, match=f"no profile {unknown} among 3"):
             mixed.select([2, unknown])
-    with pytest.raises(LabelError, match="no profile '1' among 3, which are called like 1"):
+    with pytest.raises(LabelError, match="no profile '1'; the 3 profiles have ids such as 1"):
         mixed.select(["1"])
 
 
@@ -421,7 +421,7 @@ def test_more_possibilities_than_can_be_summed_are_refused(monkeypatch: pytest.M
     X = np.random.default_rng(0).normal(size=(4, D))
     profile = model.enrol(X, [0] * 4, labels={"b": ["x", "y", "z", "x"]})
     monkeypatch.setattr("mvplda.scoring.assignments.MAX_ASSIGNMENTS", 1)
-    with pytest.raises(ParameterError, match="possibilities of which class is which"):
+    with pytest.raises(ParameterError, match="possible assignments of classes"):
         model.llr(profile, X)
     monkeypatch.undo()
     assert np.isfinite(model.llr(profile, X)).all()

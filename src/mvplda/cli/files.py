@@ -118,7 +118,8 @@ def _describe_safetensors(file: str) -> Json:
         if file.endswith(".safetensors"):
             raise
         raise FileFormatError(
-            f"{file} is neither a .safetensors file of mvplda nor has the suffix of vectors: see mvplda info --help"
+            f"{file} is neither a .safetensors file of mvplda nor, by its suffix, a file of vectors: "
+            "see mvplda info --help"
         ) from error
     saved = load(file)
     return {"kind": saved.KIND, **saved.describe(), "fingerprint": metadata["fingerprint"]}

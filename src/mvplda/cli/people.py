@@ -31,7 +31,9 @@ MAX_OVERRUN_S = 0.5
 @click.option(
     "--model", help="Model of `mvplda train` or `mvplda setup`.  [default: the default model]"
 )
-@click.option("--far", type=RATE, help="Merge at most this share of pairs of different people.")
+@click.option(
+    "--far", type=RATE, help="Largest share of pairs of different people to merge by mistake."
+)
 @click.option(
     "--names",
     "names_file",

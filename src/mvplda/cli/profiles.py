@@ -33,8 +33,8 @@ def profiles_command() -> None:
 @click.option("--model", help="Use the extractors of this model.")
 @click.option(
     "--session",
-    help="Name of the session: recordings made in one room, with one microphone, on one day.  [default: a session of "
-    "its own]",
+    help="Name of the session: recordings made in one room, with one microphone, on one day.  [default: a new "
+    "session]",
 )
 @click.option(
     "--phrase",

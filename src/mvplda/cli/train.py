@@ -133,7 +133,7 @@ def train_command(
         model = "multiview" if from_statistics or has_ranks else training.COMMITTEE
     if model not in training.model_names():
         names = ", ".join(training.model_names())
-        raise click.UsageError(f"unknown model {model!r}: --model is one of {names}")
+        raise click.UsageError(f"unknown model {model!r}: --model must be one of {names}")
     needs_labels = training.needs_labels(model)
     if model != training.COMMITTEE and needs_labels:
         options.setdefault("random_state", seed)

@@ -79,7 +79,9 @@ class Trials:
         if self.kind is not None:
             unknown = set(self.kind.used) - recognised_kinds(self.kind.used) - {""}
             if unknown:
-                raise LabelError(f"the kind of a trial is one of {KINDS}; got {min(unknown)!r}")
+                raise LabelError(
+                    f"the kind of a trial must be one of {KINDS}; got {min(unknown)!r}"
+                )
 
     def __len__(self) -> int:
         return len(self.enrol)

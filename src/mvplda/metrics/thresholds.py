@@ -377,7 +377,7 @@ def transactions(
     kind = Coded.of(kinds).codes
     if (kind != kind[rows][transaction]).any():
         raise DataError(
-            "a transaction has attempts of several kinds: its attempts must be of one person's claim"
+            "a transaction has attempts of several kinds: all its attempts must be by one person for one profile"
         )
     # Number the attempts of each transaction in their order.
     order = np.argsort(transaction, kind="stable")

@@ -152,7 +152,7 @@ class BaseScorer(Persistent):
 
     def published_pair_terms(self) -> PairTerms:
         """Return the pair terms of the paper's scoring, used by ``scoring="paper"``."""
-        raise ParameterError("scoring='paper' is for a model of two views")
+        raise ParameterError("scoring='paper' requires a model with two views")
 
     def known_names(self, view: str) -> Names:
         """Return the names of the known classes of a view, in order of their numbers.

@@ -52,5 +52,5 @@ def check_whole_number(name: str, value: object, least: int) -> int:
     """Return the value of an argument as an int; raise an error unless it is a whole number of at least `least`."""
     # bool is a subclass of Integral
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ParameterError(f"{name} is a whole number, at least {least}; got {value!r}")
+        raise ParameterError(f"{name} must be a whole number of at least {least}; got {value!r}")
     return int(value)

@@ -177,11 +177,11 @@ class Committee(BaseScorer, BaseEstimator):
         for term, weight in settings.items():
             if term not in terms:
                 raise ParameterError(
-                    f"weights of {name!r} name {term!r}; it has weights for {list(terms)}"
+                    f"expert {name!r} has no weight for {term!r}; expected {list(terms)}"
                 )
             if not (np.isfinite(weight) and weight >= 0):
                 raise ParameterError(
-                    f"a weight is a number of at least 0; got {weight!r} for {name!r}"
+                    f"a weight must be a number of at least 0; got {weight!r} for {name!r}"
                 )
             weights[term] = float(weight)
         return weights
@@ -261,7 +261,7 @@ class Committee(BaseScorer, BaseEstimator):
         for name in settings or {}:
             if name not in self.experts_:
                 raise ParameterError(
-                    f"{what} names {name!r}; the experts are {list(self.experts_)}"
+                    f"{what} has an unknown expert, {name!r}; the experts are {list(self.experts_)}"
                 )
 
     def _find_views(self, columns: tuple[str, ...]) -> None:
@@ -271,7 +271,9 @@ class Committee(BaseScorer, BaseEstimator):
         self.views_ = dict.fromkeys([view for view in columns if view in modelled] or columns, 0)
         for view in view_names(self.known):
             if view not in self.views_:
-                raise ParameterError(f"known names {view!r}; there are {list(self.views_)}")
+                raise ParameterError(
+                    f"known has an unknown view, {view!r}; the views are {list(self.views_)}"
+                )
         for name in self.experts_:
             if not self._expert_views(name):
                 raise ParameterError(f"expert {name!r} has no view of the labels: leave it out")

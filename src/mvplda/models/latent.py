@@ -142,7 +142,7 @@ class LatentScorer(BaseScorer, TransformerMixin):
 
     def published_pair_terms(self) -> LatentTerms:
         if len(self.views_) != 2 or any(":" in view for view in self.views_):
-            raise ParameterError("scoring='paper' is for two views without interaction")
+            raise ParameterError("scoring='paper' requires two views without interaction")
         return self.pair_terms().as_published()
 
     @property
@@ -174,7 +174,7 @@ class LatentScorer(BaseScorer, TransformerMixin):
         covariances = self.class_covariances_
         if view not in covariances:
             raise LabelError(
-                f"the model keeps no class posteriors of a view {view!r}; it does of {list(covariances)}"
+                f"the model has no class posteriors of view {view!r}; it has those of {list(covariances)}"
             )
         return self.classes_[view]
 

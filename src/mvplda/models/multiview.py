@@ -227,7 +227,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         views = tuple(view_ranks)
         if self.algorithm == "paper" and (len(views) > 2 or any(":" in v for v in views)):
             raise ParameterError(
-                f"algorithm='paper' is for one or two views without interaction; got {list(views)}"
+                f"algorithm='paper' requires one or two views without interaction; got {list(views)}"
             )
         kind = PRIORS[self.prior]
         sums = statistics.for_views(views, self._second_moment(), device)

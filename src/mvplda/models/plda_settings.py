@@ -43,7 +43,7 @@ def check_settings(model: MultiviewPLDA) -> None:
     }
     for name, allowed in choices.items():
         if getattr(model, name) not in allowed:
-            raise ParameterError(f"{name} is one of {allowed}; got {getattr(model, name)!r}")
+            raise ParameterError(f"{name} must be one of {allowed}; got {getattr(model, name)!r}")
     if model.views is not None and not (
         isinstance(model.views, Mapping | list | tuple) and model.views
     ):
@@ -58,7 +58,7 @@ def check_settings(model: MultiviewPLDA) -> None:
     ):
         value = getattr(model, name)
         if not isinstance(value, Real) or not lower <= float(value) < upper:
-            raise ParameterError(f"{name} is a number in [{lower}, {upper}); got {value!r}")
+            raise ParameterError(f"{name} must be a number in [{lower}, {upper}); got {value!r}")
     if model.callback is not None and not callable(model.callback):
         raise ParameterError(f"callback must be a function or None; got {model.callback!r}")
     check_whole_number("max_iter", model.max_iter, 0)
@@ -85,10 +85,12 @@ def prior_strengths(
     checked = {}
     for name, value in strengths.items():
         if name not in names:
-            raise ParameterError(f"prior_strength names {name!r}; there are {list(names)}")
+            raise ParameterError(
+                f"prior_strength has no component {name!r}; expected {list(names)}"
+            )
         if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
             raise ParameterError(
-                "prior_strength is a number in [0, 1], or a dict of them by view and 'noise'; "
+                "prior_strength must be a number in [0, 1], or a dict of such numbers by view and 'noise'; "
                 f"got {value!r} for {name!r}"
             )
         checked[name] = float(value)

@@ -49,7 +49,7 @@ def compare(
     every : compare all possible hypotheses, weighted by their priors, instead of those for and against the question
     """
     if np.dtype(dtype) not in (np.float32, np.float64):
-        raise ParameterError(f"dtype is float32 or float64; got {dtype!r}")
+        raise ParameterError(f"dtype must be float32 or float64; got {dtype!r}")
     profiles, tests = profiles_of_both_sides(scorer, enrol, test)
     # the scorer in a bundle has the cached values of earlier questions
     while hasattr(scorer, "fitted_scorer"):
@@ -96,7 +96,7 @@ def _pair_terms_for(
 ) -> PairTerms:
     """Return the pair terms of a scorer for a question; refuse questions that the paper's scoring cannot answer."""
     if scoring not in ("exact", "paper"):
-        raise ParameterError(f"scoring is 'exact' or 'paper'; got {scoring!r}")
+        raise ParameterError(f"scoring must be 'exact' or 'paper'; got {scoring!r}")
     known = question.known_views
     if scoring == "exact":
         return scorer.pair_terms_with_known(known) if known else scorer.pair_terms()

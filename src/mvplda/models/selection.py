@@ -186,7 +186,7 @@ def _check_choice(name: str, chosen: Sequence[str] | None, allowed: Sequence[str
     if chosen is None:
         return allowed
     if not chosen or isinstance(chosen, str) or not set(chosen) <= set(allowed):
-        raise ParameterError(f"{name} is a list of some of {list(allowed)}; got {chosen!r}")
+        raise ParameterError(f"{name} must be a list with some of {list(allowed)}; got {chosen!r}")
     return chosen
 
 

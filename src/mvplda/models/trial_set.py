@@ -66,10 +66,10 @@ def check_trial_pairs(pairs: ArrayLike, n_enrol: int, n_test: int) -> IntArray:
         return np.zeros((0, 2), dtype=np.int64)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
         raise DataError(
-            f"pairs are integers (n, 2): row of a profile, row of a test; got {pairs.dtype} {pairs.shape}"
+            f"pairs must be integers (n, 2), row of a profile and row of a test; got {pairs.dtype} {pairs.shape}"
         )
     if pairs.min() < 0 or pairs[:, 0].max() >= n_enrol or pairs[:, 1].max() >= n_test:
-        raise DataError(f"a pair names a row outside the {n_enrol} profiles and {n_test} tests")
+        raise DataError(f"a pair has a row outside the {n_enrol} profiles and {n_test} tests")
     return np.asarray(pairs, dtype=np.int64)
 
 

@@ -239,14 +239,14 @@ def _checked(configuration: Configuration) -> Configuration:
     """Return the configuration, or raise an error for the first value outside of its range."""
     for name, values in configuration.grid.items():
         if not isinstance(values, list):
-            raise ParameterError(f"[grid] {name} is a list of values; got {values!r}")
+            raise ParameterError(f"[grid] {name} must be a list of values; got {values!r}")
     network = configuration.network
     sections = [network, network.pretraining, configuration.training, configuration.evaluation]
     for section in [*sections, *(backend for _, backend in configuration.variants())]:
         for name, value in vars(section).items():
             constraint = _violated_constraint(name, value)
             if constraint:
-                raise ParameterError(f"{name} is {constraint}; got {value!r}")
+                raise ParameterError(f"{name} must be {constraint}; got {value!r}")
     return configuration
 
 
@@ -261,7 +261,7 @@ def _violated_constraint(name: str, value: object) -> str:
         if name in BELOW_1 and not 0 <= value < 1:
             return "from 0 to below 1"
     if isinstance(value, tuple) and name == "priors" and len(value) not in (0, 3):
-        return "p1, p2 and p3"
+        return "empty, or p1, p2 and p3"
     return ""
 
 

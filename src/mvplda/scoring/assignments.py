@@ -287,8 +287,8 @@ def possible_assignments(
     n_assignments = len(cell_pairs) * float(np.prod(sizes))
     if n_assignments > MAX_ASSIGNMENTS:
         raise ParameterError(
-            f"a trial has {n_assignments:.0f} possibilities of which class is which, more than {MAX_ASSIGNMENTS}: "
-            "ask about fewer labelled vectors at once, or leave the labelled view out of same= so that labels are facts"
+            f"a trial has {n_assignments:.0f} possible assignments of classes, more than {MAX_ASSIGNMENTS}: pass fewer "
+            "labelled vectors per profile, or leave the labelled view out of same=, so that its labels count as facts"
         )
 
     counts: Counter[ClassMatches] = Counter()

@@ -66,7 +66,7 @@ class Profiles:
         for name in names:
             if name not in position_of:
                 raise LabelError(
-                    f"there is no profile {name!r} among {len(self)}, which are called like {_examples(self.ids)}"
+                    f"there is no profile {name!r}; the {len(self)} profiles have ids such as {_examples(self.ids)}"
                 )
         return np.asarray([position_of[name] for name in names], dtype=np.int64)
 
@@ -121,7 +121,7 @@ def sum_evidence(
         weights = _check_weights(weights, len(y), "vectors")
         y = y * like(weights[:, None], y)
     if method not in ("exact", "average"):
-        raise ParameterError(f"method is 'exact' or 'average'; got {method!r}")
+        raise ParameterError(f"method must be 'exact' or 'average'; got {method!r}")
     n = len(y)
     names = owner = cell = np.arange(n)
     if ids is not None:
@@ -293,7 +293,7 @@ def match_names(
     named = {names.dtype.kind == "U": names for names in sources if len(names)}
     if len(named) > 1:
         raise LabelError(
-            f"classes of view {view!r} are named by text, like {_examples(named[True])} and numbers, like "
+            f"class names of view {view!r} are text, such as {_examples(named[True])} and numbers, such as "
             f"{_examples(named[False])}: use one type for all names"
         )
     # as Python values, because joining arrays of different dtypes would change names
@@ -325,7 +325,7 @@ def _warn_of_unseen_names(
     if len(unseen) == 0:
         return
     trained = all_names[training >= 0]
-    how = f"the training classes are called like {_examples(trained)}"
+    how = f"the training classes have names such as {_examples(trained)}"
     if len(trained) == 0:
         how = "there are no training classes"
     warnings.warn(

@@ -205,7 +205,7 @@ class Question:
         ratios = np.asarray(self.countermeasure)
         if ratios.shape not in ((), (n_tests,)):
             raise DataError(
-                f"countermeasure= is one number per test, {(n_tests,)}; got shape {ratios.shape}"
+                f"countermeasure= must have one number per test, {(n_tests,)}; got shape {ratios.shape}"
             )
         return np.broadcast_to(ratios, (n_tests,))
 
@@ -322,7 +322,9 @@ def all_hypotheses(base: Views) -> list[Hypothesis]:
 def check_view(view: str, base: Sequence[str], where: str) -> None:
     """Raise LabelError if `view` is not a base view; `where` names the argument in the message."""
     if view not in base:
-        raise LabelError(f"{where} names no view of the model: {view!r}; it has {list(base)}")
+        raise LabelError(
+            f"{where} has an unknown view, {view!r}; the views of the model are {list(base)}"
+        )
 
 
 def view_names(views: str | Iterable[str]) -> Views:

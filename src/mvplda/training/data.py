@@ -24,4 +24,6 @@ def check_training_data(X: Array, labels: Columns, *, needed: bool = True) -> No
         if column.shape != X.shape[:1]:
             raise DataError(f"there are {len(X)} vectors and {column.shape} labels of {view}")
         if count_named(column) < 2:
-            raise DataError(f"{view} has one class ({column[0]!r}): a model needs several")
+            raise DataError(
+                f"{view} has one class ({column[0]!r}): training needs at least two classes"
+            )

@@ -136,7 +136,9 @@ def _scorer_bundle(
 ) -> Bundle:
     """Return an unfitted scorer other than a committee in a bundle."""
     if model not in find_scorers():
-        raise ParameterError(f"there is no model {model!r}; there are {', '.join(model_names())}")
+        raise ParameterError(
+            f"unknown model {model!r}; available models: {', '.join(model_names())}"
+        )
     chain = None
     wanted: Ranks = dict.fromkeys(labels)
     if needs_labels(model):

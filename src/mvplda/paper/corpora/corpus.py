@@ -306,7 +306,7 @@ def enrolments(
     """
     if per_model < 1:
         raise ParameterError(
-            f"per_model is the number of utterances per enrolment, at least 1; got {per_model}"
+            f"per_model, the number of utterances per enrolment, must be at least 1; got {per_model}"
         )
     rows = np.asarray(rows, dtype=np.int64)
     # a stable sort preserves the order of utterances within a session

@@ -68,7 +68,7 @@ def rsr2015(
         ``trials_td``; None: ``key/part1`` under the root. Missing lists are an error
     """
     if gender not in (None, *EVALUATION):
-        raise ParameterError(f"gender is 'male' or 'female', or None for both; got {gender!r}")
+        raise ParameterError(f"gender must be 'male', 'female', or None for both; got {gender!r}")
     root = Path(root)
     listing = match_files(_sound(root), PATTERN)
     phrase = _numbers(listing.fields["phrase"])
