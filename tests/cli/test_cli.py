@@ -134,7 +134,7 @@ def test_info_of_a_calibrator_and_of_what_is_nothing_of_ours(tmp_path):
     (tmp_path / "notes.txt").write_text("nothing")
     code, said = run_here("info", tmp_path / "notes.txt")
     assert code == 1
-    assert "nor has the suffix of vectors" in said
+    assert "by its suffix, a file of vectors" in said
 
 
 @pytest.mark.parametrize("name", ["x.parquet", "x.csv", "x.ark", "x.scp"])

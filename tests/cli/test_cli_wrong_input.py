@@ -106,7 +106,7 @@ def test_options_of_train(root, tmp_path, options):
         (
             3,
             "strangers.npz",
-            "there is no profile 'u0' among 200",
+            "there is no profile 'u0'; the 200 profiles",
         ),
         (5, "gone", "there is no file"),
         (5, "folder", "folder"),

@@ -71,7 +71,7 @@ def test_known_classes_follow_their_profiles_into_lists_and_bands(monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"known": ["room"]}, "known names 'room'"),
+        ({"known": ["room"]}, "known has an unknown view, 'room'"),
         ({"experts": {"one": CosineScorer(views=["pose"])}}, "no view of the labels"),
         ({"weights": {"one": -1.0}}, "a weight must be"),
         ({"weights": {"one": {"phrase": np.nan}}}, "a weight must be"),

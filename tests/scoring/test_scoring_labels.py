@@ -364,7 +364,7 @@ def test_profiles_by_position_and_by_name(rng, tmp_path):
     )
     assert len(list(mixed)) == 3
     for unknown in (0, 4):
-        with pytest.raises(LabelError, match=f"no profile {unknown} among 3"):
+        with pytest.raises(LabelError, match=f"no profile {unknown}; the 3 profiles"):
             mixed.select([2, unknown])
     with pytest.raises(LabelError, match="no profile '1'; the 3 profiles have ids such as 1"):
         mixed.select(["1"])

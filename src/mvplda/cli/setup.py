@@ -55,7 +55,7 @@ def setup_command(
     with labels.
 
     Each person is held out in turn, and error rates are measured on held-out people. The commands verify, identify,
-    profiles, serve, evaluate and convert accept the output folder.
+    profiles, people, score, serve, info and convert accept the output folder.
 
     \b
     Examples:

@@ -102,8 +102,8 @@ class ModelCandidate:
 class Selection:
     """Result of `select_model`.
 
-    chosen : candidate with the lowest loss; if that has an interaction, and the best candidate without one is worse by
-        less than two standard errors of the difference, the latter
+    chosen : candidate with the lowest loss. A candidate with an interaction is chosen only if it is better by at least
+        two standard errors of the difference than the best candidate without one
     table : all candidates, lowest loss first
     speakers : number of held-out speakers
     """

@@ -228,7 +228,11 @@ def _digest(numbers: IntArray | None) -> tuple[Hashable, ...] | None:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Match of every class of the test, with the log of its weight among the assignments of a hypothesis."""
+    """One possible assignment of the test's classes to classes of the enrolment or of training.
+
+    matches : match of each class of the test, per base view
+    log_weight : log of the assignment's weight in its hypothesis; the weights of a hypothesis add up to 1
+    """
 
     matches: ClassMatches
     log_weight: float

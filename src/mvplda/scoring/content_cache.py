@@ -45,7 +45,7 @@ class ContentCache(Generic[V]):
     ) -> V:
         """Return the value of the profiles; compute it again if the key or the content of an array has changed.
 
-        key : what the value depends on besides the arrays; it determines their number
+        key : everything besides the arrays that the value depends on; equal keys have equally many arrays
         """
         entry = self._entries.get(profiles)
         if entry is None or entry[0] != key or not all(map(_has_content, arrays, entry[1])):

@@ -22,7 +22,9 @@ def check_training_data(X: Array, labels: Columns, *, needed: bool = True) -> No
         raise DataError("there are no labels: name the speaker of every vector")
     for view, column in labels.items():
         if column.shape != X.shape[:1]:
-            raise DataError(f"there are {len(X)} vectors and {column.shape} labels of {view}")
+            raise DataError(
+                f"there are {len(X)} vectors and labels of {view!r} of shape {column.shape}: pass one label per vector"
+            )
         if count_named(column) < 2:
             raise DataError(
                 f"{view} has one class ({column[0]!r}): training needs at least two classes"
