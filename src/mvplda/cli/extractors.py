@@ -92,9 +92,9 @@ def list_names() -> None:
         click.echo(f"{name:10} {recipe.description}; {location}")
 
 
-@extractor_command.command()
+@extractor_command.command("check")
 @click.argument("file")
-def check(file: str) -> None:
+def check_extractor(file: str) -> None:
     """Print the recipe of an extractor and check its vectors against the recipe.
 
     FILE is the name of an extractor or an ONNX file.

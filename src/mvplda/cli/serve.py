@@ -168,9 +168,9 @@ def sweep(settings: Settings) -> None:
         click.echo(f"destroyed {orphans} data keys without a person")
 
 
-@serve_command.command()
+@serve_command.command("check")
 @click.pass_obj
-def check(settings: Settings) -> None:
+def check_profiles(settings: Settings) -> None:
     """Open every stored row, and name damaged profiles.
 
     Reads all profiles and recordings as the service does, also beside a running service and after a restore. Damaged
