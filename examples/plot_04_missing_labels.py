@@ -15,7 +15,7 @@ from mvplda import PLDA, MultiviewPLDA, make_two_views
 from mvplda.metrics import eer, trial_kinds
 
 X, labels, unseen = make_two_views(60, 10, 6, 60, (12, 9), held_out=60, random_state=3)
-claimed = {view: own[::3] for view, own in unseen.enrol_labels.items()}
+claimed = {view: column[::3] for view, column in unseen.enrol_labels.items()}
 kinds = trial_kinds(claimed, unseen.test_labels)
 same, other = kinds["TC"] | kinds["TW"], kinds["IC"] | kinds["IW"]
 rng = np.random.default_rng(0)

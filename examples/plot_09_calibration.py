@@ -18,7 +18,7 @@ from mvplda.metrics import ScoreCurve, cllr, trial_kinds
 X, labels, unseen = make_two_views(16, 8, 5, 100, (15, 7), held_out=80, random_state=2)
 model = MultiviewPLDA({"speaker": 15, "phrase": 7}, noise="full").fit(X, labels)
 scores = model.llr(model.enrol(unseen.enrol, unseen.ids), unseen.test, dtype=np.float64)
-claimed = {view: own[::3] for view, own in unseen.enrol_labels.items()}
+claimed = {view: column[::3] for view, column in unseen.enrol_labels.items()}
 kinds = trial_kinds(claimed, unseen.test_labels)
 names = np.select(list(kinds.values()), list(kinds), "")
 

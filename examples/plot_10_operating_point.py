@@ -14,7 +14,7 @@ from mvplda.metrics import evaluate, speaker_intervals, trial_kinds
 
 X, labels, unseen = make_two_views(60, 6, 5, 120, (20, 5), held_out=60, random_state=5)
 model = MultiviewPLDA({"speaker": 20, "phrase": 5}).fit(X, labels)
-claimed = {view: own[::3] for view, own in unseen.enrol_labels.items()}
+claimed = {view: column[::3] for view, column in unseen.enrol_labels.items()}
 everyone = model.llr(model.enrol(unseen.enrol, unseen.ids), unseen.test)
 sizes, found = [8, 15, 30, 60], {}
 for n in sizes:

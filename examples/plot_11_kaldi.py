@@ -48,7 +48,7 @@ write_vectors(folder / "test.scp", VectorSet(tests, unseen.test))
 models = [f"m{i}" for i in unseen.ids[::3]]
 members = map(" ".join, enrol.reshape(-1, 3).tolist())
 write_map(folder / "spk2utt", dict(zip(models, members, strict=True)))
-claimed = {view: own[::3] for view, own in unseen.enrol_labels.items()}
+claimed = {view: column[::3] for view, column in unseen.enrol_labels.items()}
 masks = trial_kinds(claimed, unseen.test_labels)
 rows, columns = (a.ravel() for a in np.indices(masks["TC"].shape))
 kinds = np.select([mask.ravel() for mask in masks.values()], list(masks), "")

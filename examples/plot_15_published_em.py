@@ -19,7 +19,7 @@ from mvplda.metrics import evaluate, trial_kinds
 X, labels, unseen = make_two_views(
     100, 12, 5, 90, (12, 11), held_out=40, random_state=0
 )
-claimed = {view: own[::3] for view, own in unseen.enrol_labels.items()}
+claimed = {view: column[::3] for view, column in unseen.enrol_labels.items()}
 kinds = trial_kinds(claimed, unseen.test_labels)
 truth = unseen.truth
 ways = {

@@ -77,7 +77,7 @@ def errors_by_kind(scores: np.ndarray, kinds: Mapping[str, np.ndarray]) -> dict[
 def simulated() -> dict[str, list[dict[str, Any]]]:
     """Errors of readings, errors of the body's E step, and the variance that models explain."""
     X, labels, unseen = make_two_views(held_out=70, random_state=0)
-    claimed = {view: own[::3] for view, own in unseen.enrol_labels.items()}
+    claimed = {view: column[::3] for view, column in unseen.enrol_labels.items()}
     kinds = trial_kinds(claimed, unseen.test_labels)
     # as much rank as 20 phrases hold
     views = {"speaker": 20, "phrase": 19}
