@@ -123,8 +123,8 @@ class DetDisplay(_ScoreDisplay):
     """
 
     CAPTION = (
-        "Detection error trade-off: misses against false alarms at every threshold, on probit axes. Each curve "
-        "ends, in a square, at its last single error."
+        "Detection error trade-off: misses against false alarms at every threshold, on probit axes. A "
+        "square marks the end of a curve, where a single error is left."
     )
 
     def __init__(self, scores: Mapping[str, ArrayLike], cost: DetectionCost | None = None) -> None:

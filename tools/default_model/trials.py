@@ -304,7 +304,7 @@ def join_trials(deployments: Sequence[DeploymentTrials]) -> DeploymentTrials:
 
 
 def _cosines(enrolled: Any, tested: Any) -> dict[str, Array]:
-    """Return (profiles, tests) sums of cosines over the embeddings of each view, about the mean of the profiles."""
+    """Return (profiles, tests) cosines of each view, after centring by the profiles; a view sums its embeddings."""
     stops = np.cumsum([width for width, _ in BLOCKS.values()])
     cosines = {view: np.zeros((len(enrolled), len(tested))) for view in VIEWS}
     for (name, (width, view)), stop in zip(BLOCKS.items(), stops, strict=True):

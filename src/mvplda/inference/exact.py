@@ -106,7 +106,10 @@ class Elimination:
 
     @cached_property
     def V(self) -> AnyArray:
-        """(R, R) covariance of the latents of the rest; overwrites the factor, so use it after `solve`."""
+        """(R, R) covariance of the latents of the rest views.
+
+        Its memory is that of the Cholesky factor, which `solve` needs: call `solve` first.
+        """
         if not self.n_rest:
             return self._lower
         lower = self._lower

@@ -60,7 +60,7 @@ class LeafRows:
         return self.xp.cached_table(self.tables[k]).T @ self._means
 
     def subtract(self, k: int, h: AnyArray) -> None:
-        """Subtract the contribution h of view k, (C_k, r_e)."""
+        """Subtract the contribution of view k from the means; h has one row per class of the view, (C_k, r_e)."""
         self._means -= self.delta * (self.xp.cached_table(self.tables[k]) @ h)  # (E8)
 
     def sums(self) -> ViewSums:
@@ -68,7 +68,7 @@ class LeafRows:
         return sums_of_rows(self.F, self.n, self._means)
 
     def means(self) -> AnyArray:
-        """Return the means, (C_e, r_e)."""
+        """Return the posterior means of the leaf's classes, (C_e, r_e)."""
         return self._means
 
 
@@ -92,7 +92,7 @@ class LeafGrams:
         return (self.QU[:, self.columns[k]] * self.delta).sum(axis=0)
 
     def subtract(self, k: int, h: AnyArray) -> None:
-        """Subtract the contribution h of view k, (C_k, r_e)."""
+        """Subtract the contribution of view k from the means; h has one row per class of the view, (C_k, r_e)."""
         self.U[self.columns[k]] = -h
         self.QU -= self.Q[:, :, self.columns[k]] @ h
 
@@ -111,7 +111,7 @@ class LeafGrams:
         )
 
     def means(self) -> AnyArray:
-        """Return the means, (C_e, r_e)."""
+        """Return the posterior means of the leaf's classes, (C_e, r_e)."""
         rows = LeafRows(self.design, self.delta[:, 0], self.U[: self.D], -self.U[self.D])
         for k, columns in self.columns.items():
             rows.subtract(k, -self.U[columns])

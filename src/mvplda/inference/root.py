@@ -198,7 +198,7 @@ class RootTables:
 
     @cached_property
     def max_pair_entries(self) -> float:
-        """Upper bound of the number of entries of all `pairs`."""
+        """Largest number of entries that the tables of `pairs` can have together."""
         per_pattern = sum(
             (np.diff(table.indptr) for table in self.shared.values()), np.zeros(len(self.size))
         )

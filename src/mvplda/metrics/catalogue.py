@@ -119,7 +119,7 @@ Probe = Callable[[Curve], tuple[float | Array, ...]]
 
 
 HULL_BIAS = 1.5
-"""Ratio of a bias of order n^(-2/3) to the jackknife estimate of it."""
+"""Factor from the jackknife estimate of a bias to the bias, if it falls as n^(-2/3) with n speakers."""
 
 
 @dataclass(frozen=True)

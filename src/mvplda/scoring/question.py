@@ -313,10 +313,10 @@ def possible_hypotheses(base: Sequence[str], given: Mapping[str, str]) -> list[H
 
 
 @cache
-def all_hypotheses(base: Views) -> list[Hypothesis]:
+def all_hypotheses(base: Views) -> tuple[Hypothesis, ...]:
     """Return all hypotheses about these base views, from everything shared to nothing shared."""
     patterns = product((True, False), repeat=len(base))
-    return [tuple(compress(base, pattern)) for pattern in patterns]
+    return tuple(tuple(compress(base, pattern)) for pattern in patterns)
 
 
 def check_view(view: str, base: Sequence[str], where: str) -> None:

@@ -223,7 +223,9 @@ class Model:
     def side(self, profiles: Sequence[Sequence[Cell]], is_labelled: bool) -> Profiles:
         """Return stored sums as profiles of the scorer.
 
-        Without labels, all phrases of a profile are one. Sessions stay separate where they matter to the model.
+        is_labelled : whether the phrases of a profile stay separate; otherwise they are merged
+
+        Sessions stay separate where they matter to the model.
         """
         # labels cost time: they are left out where every profile has one session and no question is about it
         per_session = self.has_sessions and (

@@ -220,11 +220,11 @@ class Accumulator:
         )
 
     def _vectors(self, X: Any) -> Any:
-        """Return the vectors, checked."""
+        """Return the vectors as a float array (n, D); raise an error if they are not."""
         return as_vectors(X)
 
     def _numbers(self, view: str, codes: Mapping[str, AnyArray], n: int) -> AnyArray:
-        """Return the class numbers of a view, checked."""
+        """Return the class numbers of a view; raise `LabelError` unless there is one per vector."""
         if view not in codes:
             raise LabelError(
                 f"there are no class numbers of view {view!r}, only of {sorted(codes)}: pass codes for every view"

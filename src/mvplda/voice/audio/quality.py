@@ -227,7 +227,7 @@ def _broken(segment: SoundSegment) -> BoolArray:
 
 
 def _snr(levels: Array, speech: BoolArray) -> float | None:
-    """Return the SNR of speech against the sound between; None for steady levels or without such sound."""
+    """Return the ratio of speech to the sound in its pauses, in dB; None without pauses or with steady levels."""
     quiet, loud = level_range(levels)
     between = ~speech & (levels > DIGITAL_ZERO_DB)
     if loud - quiet < STEADY_DB or not between.any() or not speech.any():

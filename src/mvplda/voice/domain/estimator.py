@@ -291,7 +291,7 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         _, *nameable = self.views_
         if view not in nameable:
             raise LabelError(
-                f"classes of view {view!r} cannot be known by name; those of {nameable} can, once enrolled"
+                f"names of classes of view {view!r} cannot be used; names of {nameable} can, once they are enrolled"
             )
         return self.classes_.get(view, np.empty(0, dtype=np.str_))
 
