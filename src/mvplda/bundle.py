@@ -309,7 +309,8 @@ class Bundle(BaseScorer, BaseEstimator):
     ) -> OperatingPoint:
         """Return the operating point for a question: the default point of the model, or one chosen by options.
 
-        The stored points are ignored if the question has a countermeasure, because they were measured without spoofs.
+        If the question has a countermeasure, stored points without thresholds per view are ignored, because they were
+        measured without spoofs.
 
         profiles : enrolled profiles of the trials, see `informed`
         options : options of `mvplda.decisions.point_for`, such as ``far``
@@ -317,7 +318,7 @@ class Bundle(BaseScorer, BaseEstimator):
         question = self.informed(question, profiles)
         points = self.operating_points(question)
         if question.countermeasure is not None:
-            points = []
+            points = [point for point in points if point.halves]
         calibration = self.calibration(question)
         if calibration is not None:
             options["largest_llr"] = calibration.largest_llr

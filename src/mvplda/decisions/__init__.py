@@ -10,6 +10,7 @@ The command line, the service and the report make every decision with this packa
 from .naming import NAMING_FAR, NamingResult, name_among, naming_options, without_outliers
 from .operating_points import (
     LOWEST_THRESHOLD,
+    HalfThreshold,
     MeasuredRates,
     OperatingPoint,
     RateInterval,
@@ -26,6 +27,7 @@ __all__ = [
     "NAMING_FAR",
     "REASONS",
     "Decision",
+    "HalfThreshold",
     "MeasuredRates",
     "NamingResult",
     "OperatingPoint",

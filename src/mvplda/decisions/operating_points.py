@@ -1,11 +1,16 @@
-"""Operating points: thresholds of LLRs, the error rates measured at them, and the choice among them."""
+"""Operating points: thresholds of LLRs, the error rates measured at them, and the choice among them.
+
+A point has one threshold per half (speaker, phrase), or a single threshold of the joint LLR.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Literal, NamedTuple, NotRequired, TypedDict
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, NamedTuple, NotRequired, Self, TypedDict
+
+import numpy as np
 
 from .._typing import Json
 from ..exceptions import ParameterError
@@ -44,15 +49,44 @@ class MeasuredRates(TypedDict):
 
 
 @dataclass(frozen=True)
-class OperatingPoint:
-    """Two thresholds of an LLR: accept from `threshold`, reject up to `reject`, inconclusive in between.
+class HalfThreshold:
+    """Two thresholds of the LLR of one view: accept from `accept`, reject up to `reject`, inconclusive in between.
 
-    threshold : raised to `LOWEST_THRESHOLD` if it is lower; measured rates require a threshold that is not lower
-    reject : lowered to 0 if it is higher, so that a trial that is more likely the same is never rejected
-    far : share of impostors of the worst kind that may be accepted, if the threshold was chosen for one
-    measured : error rates of held-out people at this threshold; None: not measured
+    accept : raised to `LOWEST_THRESHOLD` if it is lower; measured rates require a threshold that is not lower
+    reject : lowered to 0 if it is higher, so that a view that is more likely the same is never rejected
+    measured : shares of this view's impostors with an LLR of at least `accept`, and of owners below it. The speaker
+        is measured with impostors who say the right words, the phrase with owners who say other or similar words
     people : number of people that the measurement rests on
-    basis : origin of the threshold, in words
+    """
+
+    accept: float
+    reject: float = 0.0
+    measured: MeasuredRates | None = None
+    people: int | None = None
+
+    def __post_init__(self) -> None:
+        _set_thresholds(self, "accept")
+
+    def verdict(self, llr: float) -> Verdict:
+        """Return the verdict about this view for its LLR."""
+        return _verdict(llr, self.accept, self.reject)
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """Thresholds of a decision: accept from the threshold, reject up to `reject`, inconclusive in between.
+
+    With `halves`, each view is decided by its own thresholds. The trial is accepted if every view is, rejected if one
+    view is, and inconclusive otherwise. Without `halves`, the joint LLR decides.
+
+    threshold : raised to `LOWEST_THRESHOLD` if it is lower; measured rates require a threshold that is not lower. With
+        halves, the joint LLR of a trial that is exactly at the threshold of each half (`from_halves`)
+    reject : lowered to 0 if it is higher, so that a trial that is more likely the same is never rejected
+    far : share of impostors of the worst kind that may be accepted, if the thresholds were chosen for one
+    measured : error rates of held-out people at these thresholds; None: not measured
+    people : number of people that the measurement rests on
+    basis : origin of the thresholds, in words
+    halves : {view: thresholds of this view}, for every view of the question; empty: the joint LLR decides
 
     Examples
     --------
@@ -60,6 +94,9 @@ class OperatingPoint:
     ('accept', 'inconclusive', 'reject')
     >>> OperatingPoint(1.97).sentence()
     'Accepts from LLR 1.97, rejects below 0; in between: inconclusive.'
+    >>> halves = {"speaker": HalfThreshold(5.2), "phrase": HalfThreshold(1.0)}
+    >>> OperatingPoint.from_halves(halves, far=0.01).sentence()
+    'Accepts from speaker LLR 5.20 and phrase LLR 1, rejects below 0 in either; in between: inconclusive.'
     """
 
     threshold: float
@@ -68,39 +105,97 @@ class OperatingPoint:
     measured: MeasuredRates | None = None
     people: int | None = None
     basis: str = ""
+    halves: Mapping[str, HalfThreshold] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if math.isnan(self.threshold):
-            raise ParameterError("the threshold is NaN: give a number")
-        if self.measured is not None and self.threshold < LOWEST_THRESHOLD:
-            raise ParameterError(
-                f"the error rates were measured at the threshold {self.threshold:g}, but the lowest threshold in use "
-                f"is {LOWEST_THRESHOLD:g}: measure them there"
-            )
-        threshold = max(LOWEST_THRESHOLD, float(self.threshold))
-        object.__setattr__(self, "threshold", threshold)
-        object.__setattr__(self, "reject", min(float(self.reject), 0.0))
-        if self.measured is not None:
-            object.__setattr__(self, "measured", _with_intervals(self.measured))
+        _set_thresholds(self, "threshold")
+        # files hold the fields of each half
+        halves = {
+            view: HalfThreshold(**half) if isinstance(half, Mapping) else half
+            for view, half in self.halves.items()
+        }
+        object.__setattr__(self, "halves", halves)
+
+    @classmethod
+    def from_halves(cls, halves: Mapping[str, HalfThreshold], **fields: Any) -> Self:
+        """Return a point with thresholds per view.
+
+        The joint threshold is the joint LLR of a trial whose views are exactly at their thresholds t_v: with n views,
+        log(2^n - 1) - log(prod(1 + exp(-t_v)) - 1). A trial that is accepted by views with independent evidence
+        reaches it.
+
+        fields : other fields of the point, such as far, measured, people and basis
+        """
+        if not halves:
+            raise ParameterError("a point with halves needs the thresholds of at least one view")
+        accepts = np.array([half.accept for half in halves.values()])
+        log_product = np.logaddexp(0.0, -accepts).sum()
+        with np.errstate(divide="ignore"):  # no trial reaches an infinite threshold
+            threshold = math.log(2 ** len(halves) - 1) - float(np.log(np.expm1(log_product)))
+        if len(halves) == 1:
+            threshold = float(accepts[0])
+        return cls(threshold, halves=halves, **fields)
 
     def verdict(self, llr: float) -> Verdict:
-        """Return the verdict for an LLR."""
-        if llr >= self.threshold:
-            return "accept"
-        return "reject" if llr <= self.reject else "inconclusive"
+        """Return the verdict for a joint LLR."""
+        return _verdict(llr, self.threshold, self.reject)
 
     def sentence(self) -> str:
-        """Describe both thresholds in one sentence."""
-        accept = f"{self.threshold:.2f}".removesuffix(".00")
-        reject = f"{self.reject:.2f}".removesuffix(".00")
-        limits = f"Accepts from LLR {accept}, rejects below {reject}"
+        """Describe the thresholds in one sentence."""
+        if self.halves:
+            return self._sentence_of_halves()
+        limits = f"Accepts from LLR {_number(self.threshold)}, rejects below {_number(self.reject)}"
         if self.threshold <= self.reject:
             return f"{limits}."
         return f"{limits}; in between: inconclusive."
 
+    def _sentence_of_halves(self) -> str:
+        accepts = [f"{view} LLR {_number(half.accept)}" for view, half in self.halves.items()]
+        rejects = {_number(half.reject) for half in self.halves.values()}
+        if len(rejects) > 1:
+            limits = " or ".join(
+                f"{view} LLR {_number(half.reject)}" for view, half in self.halves.items()
+            )
+        else:
+            limits = rejects.pop()
+            if len(self.halves) > 1:
+                limits += " in either" if len(self.halves) == 2 else " in any"
+        sentence = f"Accepts from {' and '.join(accepts)}, rejects below {limits}"
+        if all(half.accept <= half.reject for half in self.halves.values()):
+            return f"{sentence}."
+        return f"{sentence}; in between: inconclusive."
+
     def to_dict(self) -> Json:
         """Return the fields as plain values for JSON."""
         return asdict(self)
+
+
+def _verdict(llr: float, accept: float, reject: float) -> Verdict:
+    """Return the verdict for an LLR and its two thresholds."""
+    if llr >= accept:
+        return "accept"
+    return "reject" if llr <= reject else "inconclusive"
+
+
+def _number(threshold: float) -> str:
+    """Format a threshold with two digits, or none for a whole number."""
+    return f"{threshold:.2f}".removesuffix(".00")
+
+
+def _set_thresholds(point: OperatingPoint | HalfThreshold, name: str) -> None:
+    """Validate the threshold of this name, limit both thresholds, and convert the intervals of the measured rates."""
+    threshold = float(getattr(point, name))
+    if math.isnan(threshold) or math.isnan(point.reject):
+        raise ParameterError("a threshold is NaN: give a number")
+    if point.measured is not None and threshold < LOWEST_THRESHOLD:
+        raise ParameterError(
+            f"the error rates were measured at the threshold {threshold:g}, but the lowest threshold in use "
+            f"is {LOWEST_THRESHOLD:g}: measure them there"
+        )
+    object.__setattr__(point, name, max(LOWEST_THRESHOLD, threshold))
+    object.__setattr__(point, "reject", min(float(point.reject), 0.0))
+    if point.measured is not None:
+        object.__setattr__(point, "measured", _with_intervals(point.measured))
 
 
 def _with_intervals(measured: MeasuredRates) -> MeasuredRates:
@@ -112,7 +207,7 @@ def _with_intervals(measured: MeasuredRates) -> MeasuredRates:
 
 
 def distinct_points(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
-    """Return one point per pair of thresholds, the one with the lowest `far`, in the order given.
+    """Return one point per set of thresholds, the one with the lowest `far`, in the order given.
 
     Examples
     --------
@@ -120,9 +215,10 @@ def distinct_points(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
     >>> [(point.threshold, point.far) for point in distinct_points(points)]
     [(0.0, 0.01), (2.0, 0.001)]
     """
-    strictest: dict[tuple[float, float], OperatingPoint] = {}
+    strictest: dict[object, OperatingPoint] = {}
     for point in points:
-        limits = (point.threshold, point.reject)
+        halves = ((view, half.accept, half.reject) for view, half in point.halves.items())
+        limits = tuple(halves) or (point.threshold, point.reject)
         previous = strictest.setdefault(limits, point)
         if promised_far(point) < promised_far(previous):
             strictest[limits] = point

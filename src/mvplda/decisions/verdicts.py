@@ -13,7 +13,7 @@ from .._typing import Array, Json
 from ..exceptions import DataError
 from ..kinds import SPOOF
 from ..scoring.answer import Answer, hypothesis_name
-from .operating_points import OperatingPoint, Verdict, point_for
+from .operating_points import HalfThreshold, OperatingPoint, Verdict, point_for
 
 REASONS = {
     "wrong_speaker": "wrong speaker",
@@ -57,13 +57,16 @@ class Decision:
 
     answer : accept, reject or inconclusive
     reason : a key of `REASONS`, or ``wrong_VIEW``; None if the trial was accepted
-    llr, threshold : the trial is accepted if the LLR reaches the threshold
+    llr, threshold : joint LLR of the question and its threshold. The trial is accepted if the LLR reaches the
+        threshold; with thresholds per view, the views decide instead
     probabilities : {"speaker+phrase", "speaker", "nothing", ...: posterior} by the views that are the same, restricted
         to the views of the question; from the same weighted hypotheses as the LLR
     views : {view: verdict about this view alone}
-    llrs : {view: LLR of same against different in this view, summed over the other views}
+    llrs : {view: LLR of same against different in this view, summed over the other views}; with thresholds per view,
+        the LLR that they apply to (`Answer.half_llr`)
     calibrated : whether LLRs and probabilities are calibrated for the question
     faults : faults of the recordings, keys of `FAULTS`
+    halves : {view: thresholds of this view}; empty if the joint LLR decides
     """
 
     answer: Verdict
@@ -75,6 +78,7 @@ class Decision:
     llrs: Mapping[str, float] = field(default_factory=dict)
     calibrated: bool = True
     faults: tuple[str, ...] = ()
+    halves: Mapping[str, HalfThreshold] = field(default_factory=dict)
 
     @property
     def voice(self) -> Verdict | None:
@@ -87,8 +91,13 @@ class Decision:
         return self.views.get("phrase")
 
     def to_dict(self) -> Json:
-        """Return the fields as plain values for JSON."""
-        return asdict(self)
+        """Return the fields as plain values for JSON; of the halves, only the thresholds."""
+        plain = asdict(self)
+        plain["halves"] = {
+            view: {"accept": half.accept, "reject": half.reject}
+            for view, half in self.halves.items()
+        }
+        return plain
 
     def sentence(self) -> str:
         """Describe the decision in one sentence.
@@ -98,17 +107,37 @@ class Decision:
         >>> decision = Decision("inconclusive", "not_enough_evidence", 1.23, 4.6, {}, {"speaker": "inconclusive"})
         >>> decision.sentence()
         'Inconclusive: not enough evidence (LLR +1.23, 3.4:1 for the same speaker).'
+        >>> llrs, halves = {"speaker": -2.0}, {"speaker": HalfThreshold(5.0)}
+        >>> decision = Decision("reject", "wrong_speaker", -2.0, 5.0, {}, {"speaker": "reject"}, llrs, halves=halves)
+        >>> decision.sentence()
+        'Rejected: wrong speaker (speaker LLR -2.00, rejects up to 0.00).'
         """
         same = f"same {' and '.join(self.views) or 'speaker'}"
         odds = odds_text(self.llr)
+        if self.halves:
+            return f"{self._outcome(same)} ({'; '.join(map(self._half_text, self.views))})."
         if self.reason is None:
-            return f"Accepted: {same} (LLR {self.llr:+.2f}, {odds})."
+            return f"{self._outcome(same)} (LLR {self.llr:+.2f}, {odds})."
+        direction = "for" if self.llr >= 0 else "against"
+        return f"{self._outcome(same)} (LLR {self.llr:+.2f}, {odds} {direction} the {same})."
+
+    def _outcome(self, same: str) -> str:
+        """Return the verdict and its reason in words; `same` is the accepted hypothesis in words."""
+        if self.reason is None:
+            return f"Accepted: {same}"
         outcome = "Inconclusive" if self.answer == "inconclusive" else "Rejected"
         reason = REASONS.get(self.reason, self.reason.replace("_", " "))
         if self.reason == "both":
             reason = " and ".join(f"wrong {view}" for view in self.views)
-        direction = "for" if self.llr >= 0 else "against"
-        return f"{outcome}: {reason} (LLR {self.llr:+.2f}, {odds} {direction} the {same})."
+        return f"{outcome}: {reason}"
+
+    def _half_text(self, view: str) -> str:
+        """Return the LLR of a view and the threshold that decides its verdict, in words."""
+        half = self.halves[view]
+        limit = f"accepts from {half.accept:.2f}"
+        if self.views[view] == "reject":
+            limit = f"rejects up to {half.reject:.2f}"
+        return f"{view} LLR {self.llrs[view]:+.2f}, {limit}"
 
 
 def odds_text(llr: float) -> str:
@@ -128,10 +157,14 @@ def decide(
 ) -> Decision:
     """Decide one trial.
 
-    Accept if the LLR reaches the point's threshold. Reject if the LLR is at or below the point's lower threshold, or
-    if one view alone is more likely different than the same. Otherwise, and whenever a recording is unusable, the
-    verdict is inconclusive. All numbers come from one weighted set of hypotheses (`Answer.weights`): the LLR is the
-    log odds of the hypothesis in question, and no view is less likely the same than all views together.
+    With thresholds per view (`OperatingPoint.halves`): accept if the LLR of every view reaches its threshold, reject if
+    that of one view is at or below its lower threshold. A countermeasure must also let the joint LLR reach its
+    threshold. With a joint threshold: accept if the LLR reaches it. Reject if the LLR is at or below the lower
+    threshold, or if one view alone is more likely different than the same. Otherwise, and whenever a recording is
+    unusable, the verdict is inconclusive.
+
+    The LLR and the probabilities come from one weighted set of hypotheses (`Answer.weights`): the LLR is the log odds
+    of the hypothesis in question, and no view is less likely the same than all views together.
 
     Parameters
     ----------
@@ -157,19 +190,25 @@ def decide_each(answer: Answer, points: Sequence[OperatingPoint]) -> list[Decisi
     views = [view for view in answer.views if same is None or view in same]
     # Lists, because indexing arrays one number at a time is many times slower.
     llrs = np.ravel(answer.llr).tolist()
-    llrs_by_view = {view: np.ravel(answer.llr_of(view)).tolist() for view in views}
     odds_by_view = {view: np.ravel(answer.log_odds_of(view)).tolist() for view in views}
+    llrs_by_view = {view: np.ravel(answer.llr_of(view)).tolist() for view in views}
+    half_llrs_by_view = llrs_by_view
+    if any(point.halves for point in points):
+        half_llrs_by_view = {view: np.ravel(answer.half_llr(view)).tolist() for view in views}
     posteriors = {name: np.ravel(p).tolist() for name, p in _probabilities(answer, views).items()}
     calibrated = np.ravel(answer.is_calibrated).tolist()
 
     decisions = []
     for trial, point in enumerate(points):
+        halves = _halves_of(point, views)
         probabilities = {name: values[trial] for name, values in posteriors.items()}
+        view_llrs = half_llrs_by_view if halves else llrs_by_view
         evidence = {
-            view: ViewEvidence(llrs_by_view[view][trial], odds_by_view[view][trial] < 0)
+            view: ViewEvidence(view_llrs[view][trial], odds_by_view[view][trial] < 0)
             for view in views
         }
-        verdict, reason, view_verdicts = _decide_trial(llrs[trial], evidence, probabilities, point)
+        rule = _decide_halves if halves else _decide_trial
+        verdict, reason, view_verdicts = rule(llrs[trial], evidence, probabilities, point)
         decision = Decision(
             answer=verdict,
             reason=reason,
@@ -179,9 +218,23 @@ def decide_each(answer: Answer, points: Sequence[OperatingPoint]) -> list[Decisi
             views=view_verdicts,
             llrs={view: values.llr for view, values in evidence.items()},
             calibrated=calibrated[trial],
+            halves=halves,
         )
         decisions.append(decision)
     return decisions
+
+
+def _halves_of(point: OperatingPoint, views: Sequence[str]) -> dict[str, HalfThreshold]:
+    """Return the thresholds of the views that a question is about; empty if the point has a joint threshold."""
+    if not point.halves:
+        return {}
+    missing = [view for view in views if view not in point.halves]
+    if missing:
+        raise DataError(
+            f"the operating point has thresholds of {', '.join(point.halves)}, but the question is also about "
+            f"{missing[0]}: choose a point of the same question"
+        )
+    return {view: point.halves[view] for view in views}
 
 
 def _probabilities(answer: Answer, views: Sequence[str]) -> dict[str, Array]:
@@ -201,13 +254,35 @@ class ViewEvidence(NamedTuple):
     is_unlikely: bool
 
 
+def _decide_halves(
+    llr: float,
+    evidence: Mapping[str, ViewEvidence],
+    probabilities: Mapping[str, float],
+    point: OperatingPoint,
+) -> tuple[Verdict, str | None, dict[str, Verdict]]:
+    """Return the verdict about a trial with thresholds per view, its reason, and the verdict about each view."""
+    views = {view: point.halves[view].verdict(values.llr) for view, values in evidence.items()}
+    failed = [view for view, view_verdict in views.items() if view_verdict == "reject"]
+    verdict: Verdict = "inconclusive"
+    if failed:
+        verdict = "reject"
+    elif SPOOF in probabilities and point.verdict(llr) != "accept":
+        # the views are those of a recording that is no spoof
+        verdict = point.verdict(llr)
+    elif all(view_verdict == "accept" for view_verdict in views.values()):
+        verdict = "accept"
+    if verdict == "accept":
+        return verdict, None, views
+    return verdict, _reason(verdict, failed, evidence, probabilities), views
+
+
 def _decide_trial(
     llr: float,
     evidence: Mapping[str, ViewEvidence],
     probabilities: Mapping[str, float],
     point: OperatingPoint,
 ) -> tuple[Verdict, str | None, dict[str, Verdict]]:
-    """Return the verdict about a trial, its reason, and the verdict about each view."""
+    """Return the verdict about a trial with a joint threshold, its reason, and the verdict about each view."""
     verdict = point.verdict(llr)
     failed: list[str] = []
     # With a positive LLR no view can be unlikely, except by rounding.

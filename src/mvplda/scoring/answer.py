@@ -161,6 +161,17 @@ class Answer:
         ratio = np.logaddexp.reduce(same, axis=0) - np.logaddexp.reduce(different, axis=0)
         return np.asarray(ratio - prior_same + prior_different)
 
+    def half_llr(self, view: str) -> Array:
+        """Return the LLR of the question about this view alone, at even odds of the other views.
+
+        Thresholds of halves (`OperatingPoint.halves`) apply to it. Unlike `llr_of`, it is the evidence about this view
+        only, if the evidence about the views is independent.
+        """
+        same, different = self._split_by_view(view, self.logs)
+        counts = math.log(len(different)) - math.log(len(same))
+        ratio = np.logaddexp.reduce(same, axis=0) - np.logaddexp.reduce(different, axis=0)
+        return np.asarray(ratio + counts)
+
     def _weighted(self) -> dict[Hypothesis, AnyArray]:
         """Return the log of weight times likelihood per hypothesis; includes a spoof with a countermeasure."""
         target = {h: self.logs[h] + weight for h, weight in self.ratio.numerator.items()}

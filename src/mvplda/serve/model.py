@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 
 from .._typing import Array
 from ..bundle import Bundle
-from ..decisions import Decision, OperatingPoint, decide_each
+from ..decisions import Decision, HalfThreshold, OperatingPoint, decide_each
 from ..exceptions import DataError, LabelError, ParameterError
 from ..kinds import NONTARGET
 from ..models.deployment import Deployable
@@ -24,7 +24,7 @@ from ..voice.domain.posterior import SESSION_VIEW
 from ..voice.extractors.extractor import Extractor
 from .cells import Cell, Integers, merge_cells
 from .keys import TemplateRotation, rotation_matrix
-from .schemas import ExtractorInfo, ModelCard, OperatingPointReply, Problem
+from .schemas import ExtractorInfo, HalfPoint, ModelCard, OperatingPointReply, Problem
 
 # Unit of stored sums, which are whole numbers: a removed enrolment leaves no rounding error behind.
 UNIT = 2.0**-32
@@ -377,4 +377,18 @@ def point_reply(point: OperatingPoint) -> OperatingPointReply:
         farByKind={KINDS.get(kind, kind): rates[0] for kind, rates in kinds.items()},
         people=point.people,
         basis=point.basis,
+        halves={view: _half_point(half) for view, half in point.halves.items()},
+    )
+
+
+def _half_point(half: HalfThreshold) -> HalfPoint:
+    """Return the thresholds of a view with the field names of the API."""
+    measured: Mapping[str, Any] = half.measured or {}
+    kinds: dict[str, Sequence[float]] = dict(measured.get("far") or {})
+    return HalfPoint(
+        accept=half.accept,
+        reject=half.reject,
+        farByKind={kind: rates[0] for kind, rates in kinds.items()},
+        frr=(measured.get("frr") or [None])[0],
+        people=half.people,
     )

@@ -113,8 +113,23 @@ class Ready(Reply):
     modelVersion: Version
 
 
+class HalfLimits(Reply):
+    """Thresholds of the LLR of the speaker or the phrase alone."""
+
+    accept: Number
+    reject: float
+
+
+class HalfPoint(HalfLimits):
+    """Thresholds of the speaker or the phrase alone, and the error rates that were measured at them."""
+
+    farByKind: dict[str, Share]
+    frr: Share | None
+    people: int | None
+
+
 class OperatingPointReply(Reply):
-    """A threshold, and the error rates that were measured at it on held-out people."""
+    """Thresholds, and the error rates that were measured at them on held-out people."""
 
     wantedFar: Share | None
     threshold: Number
@@ -128,6 +143,9 @@ class OperatingPointReply(Reply):
     )
     people: int | None
     basis: str
+    halves: dict[str, HalfPoint] = Field(
+        description="Thresholds of speaker and phrase; empty if `threshold` decides"
+    )
 
 
 class ExtractorInfo(Reply):
@@ -251,6 +269,10 @@ class VerifyReply(Reply):
     )
     llrSpeaker: Number | None = None
     llrPhrase: Number | None = None
+    halves: dict[str, HalfLimits] | None = Field(
+        default=None,
+        description="Thresholds of `llrSpeaker` and `llrPhrase`; null if `threshold` decides about `llr`",
+    )
     calibrated: bool | None = None
     countermeasureLlr: float | None
     operatingPoint: OperatingPointReply | None

@@ -18,7 +18,7 @@ from .keys import Caller
 from .model import NO_POINT, PHRASE, SPEAKER, VerificationTrial, label_of, point_reply
 from .profiles import UPDATE_PROFILE, ProfileStore
 from .recordings import ProcessedRecording
-from .schemas import Challenge, Problem, Verdict, VerifyReply, VerifyRequest
+from .schemas import Challenge, HalfLimits, Problem, Verdict, VerifyReply, VerifyRequest
 from .store import MINUTE, Transaction, iso
 from .tables import CHALLENGES, ProfileRow
 
@@ -184,6 +184,11 @@ class Verifier:
             reply.llrSpeaker = decision.llrs[SPEAKER]
             reply.llrPhrase = decision.llrs.get(PHRASE)
             reply.calibrated = decision.calibrated
+            if decision.halves:
+                reply.halves = {
+                    view: HalfLimits(accept=half.accept, reject=half.reject)
+                    for view, half in decision.halves.items()
+                }
         return reply
 
     def _record(self, work: Transaction, attempt: Attempt, reply: VerifyReply) -> None:

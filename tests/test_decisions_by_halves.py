@@ -1,0 +1,214 @@
+"""Decisions with one threshold per view: verdicts, reasons, files, and their agreement with the evidence."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mvplda import Question
+from mvplda.decisions import (
+    HalfThreshold,
+    MeasuredRates,
+    OperatingPoint,
+    RateInterval,
+    decide,
+    decide_each,
+    distinct_points,
+    name_among,
+    point_for,
+    promised_point,
+)
+from mvplda.exceptions import DataError, ParameterError
+from mvplda.scoring.answer import Answer
+
+BOTH = ("speaker", "phrase")
+HYPOTHESES = (BOTH, ("speaker",), ("phrase",), ())
+RATES = MeasuredRates(
+    far={"IC": RateInterval(0.004, 0.001, 0.01), "IC, same sex": RateInterval(0.008, 0.002, 0.02)},
+    frr=RateInterval(0.03, 0.02, 0.05),
+)
+POINT = OperatingPoint.from_halves(
+    {"speaker": HalfThreshold(5.0, -1.0, RATES, 260), "phrase": HalfThreshold(1.0)},
+    far=0.001,
+    people=260,
+    basis="left-out corpora",
+)
+
+
+def answer(speaker: Any, phrase: Any, **question: Any) -> Answer:
+    """Answer with independent evidence about the speaker and the phrase."""
+    speaker, phrase = np.asarray(speaker, dtype=float), np.asarray(phrase, dtype=float)
+    logs = dict(
+        zip(HYPOTHESES, (speaker + phrase, speaker, phrase, np.zeros_like(speaker)), strict=True)
+    )
+    asked = Question(**question)
+    countermeasure = None
+    if asked.countermeasure is not None:
+        countermeasure = np.broadcast_to(asked.countermeasure, speaker.shape)
+    keys = np.full(speaker.shape, "speaker+phrase", dtype=object)
+    calibrated = np.ones(speaker.shape, dtype=bool)
+    return Answer(logs, asked.ratio(BOTH), asked, keys, calibrated, countermeasure)
+
+
+@pytest.mark.parametrize(
+    ("speaker", "phrase", "verdict", "reason"),
+    [
+        (5.0, 1.0, "accept", None),
+        (9.0, 9.0, "accept", None),
+        (4.99, 9.0, "inconclusive", "not_enough_evidence"),
+        (-0.5, 9.0, "inconclusive", "not_enough_evidence"),
+        (9.0, 0.99, "inconclusive", "not_enough_evidence"),
+        (9.0, 0.0, "reject", "wrong_phrase"),
+        (-1.0, 9.0, "reject", "wrong_speaker"),
+        (-1.0, 0.5, "reject", "wrong_speaker"),
+        (-1.0, -0.1, "reject", "both"),
+    ],
+)
+def test_each_view_is_decided_by_its_own_thresholds(
+    speaker: float, phrase: float, verdict: str, reason: str | None
+) -> None:
+    decision = decide(answer(speaker, phrase), POINT)
+    assert (decision.answer, decision.reason) == (verdict, reason)
+    assert decision.llrs == pytest.approx({"speaker": speaker, "phrase": phrase})
+    assert decision.halves == POINT.halves
+
+
+def test_the_llr_of_a_view_is_that_of_the_question_about_it() -> None:
+    rng = np.random.default_rng(0)
+    logs = dict(zip(HYPOTHESES, rng.normal(0, 3, (4, 50)), strict=True))
+    whole = Question()
+    trials = Answer(logs, whole.ratio(BOTH), whole, np.full(50, ""), np.ones(50, dtype=bool))
+    for view in BOTH:
+        alone = Question(view).ratio(BOTH).of(logs)
+        np.testing.assert_allclose(trials.half_llr(view), alone)
+        sums = [
+            np.log(sum(np.exp(logs[h]) for h in HYPOTHESES if (view in h) == is_in))
+            for is_in in (True, False)
+        ]
+        np.testing.assert_allclose(trials.half_llr(view), sums[0] - sums[1])
+
+
+def test_verdicts_agree_with_brute_force_and_with_sentences() -> None:
+    rng = np.random.default_rng(1)
+    speaker, phrase = rng.normal(2, 4, (2, 400))
+    decisions = decide_each(answer(speaker, phrase), [POINT] * 400)
+    verdicts = set()
+    for s, p, decision in zip(speaker.tolist(), phrase.tolist(), decisions, strict=True):
+        expected = "inconclusive"
+        if s <= -1.0 or p <= 0.0:
+            expected = "reject"
+        elif s >= 5.0 and p >= 1.0:
+            expected = "accept"
+        assert decision.answer == expected
+        start = {"accept": "Accepted", "reject": "Rejected", "inconclusive": "Inconclusive"}
+        assert decision.sentence().startswith(start[expected])
+        assert f"speaker LLR {s:+.2f}" in decision.sentence()
+        if expected == "accept":
+            assert decision.llr >= POINT.threshold - 1e-9
+        verdicts.add((expected, decision.reason))
+    assert len(verdicts) == 5
+
+
+def test_the_joint_threshold_is_the_joint_llr_at_all_thresholds() -> None:
+    for limits in ((5.0, 1.0), (0.0, 0.0), (7.5, 3.0)):
+        halves = {view: HalfThreshold(limit) for view, limit in zip(BOTH, limits, strict=True)}
+        point = OperatingPoint.from_halves(halves)
+        assert point.threshold == pytest.approx(float(answer(*limits).llr), abs=1e-12)
+    assert OperatingPoint.from_halves({"speaker": HalfThreshold(6.5)}).threshold == 6.5
+    with pytest.raises(ParameterError, match="at least one view"):
+        OperatingPoint.from_halves({})
+
+
+def test_a_question_about_one_view_needs_the_threshold_of_that_view_only() -> None:
+    point = OperatingPoint.from_halves({"speaker": HalfThreshold(5.0)})
+    decision = decide(answer(6.0, -9.0, same="speaker"), point)
+    assert (decision.answer, dict(decision.views)) == ("accept", {"speaker": "accept"})
+    assert decision.llr == pytest.approx(6.0)
+    with pytest.raises(DataError, match="the question is also about phrase"):
+        decide(answer(6.0, 6.0), point)
+
+
+def test_trials_of_one_list_may_have_points_with_and_without_halves() -> None:
+    trials = answer([6.0, 6.0], [0.5, 0.5])
+    first, second = decide_each(trials, [POINT, OperatingPoint(0.5)])
+    assert (first.answer, second.answer) == ("inconclusive", "accept")
+    assert not second.halves
+    assert second.llrs["speaker"] == pytest.approx(float(trials.llr_of("speaker")[1]))
+
+
+def test_a_countermeasure_can_only_prevent_acceptance() -> None:
+    grid = itertools.product((-3.0, 0.5, 2.0, 8.0), (-3.0, 0.5, 8.0), (-4.0, 0.0, 3.0, 50.0))
+    for speaker, phrase, trace in grid:
+        without = decide(answer(speaker, phrase), POINT)
+        decision = decide(answer(speaker, phrase, countermeasure=trace), POINT)
+        if decision.answer == "accept":
+            assert without.answer == "accept"
+        if trace == 50.0:
+            assert decision.answer == without.answer
+    spoof = decide(answer(8.0, 8.0, countermeasure=-4.0), POINT)
+    assert (spoof.answer, spoof.reason) == ("reject", "suspected_replay")
+    assert "suspected replay" in spoof.sentence()
+
+
+def test_points_with_halves_survive_files() -> None:
+    plain = json.loads(json.dumps(POINT.to_dict()))
+    restored = OperatingPoint(**plain)
+    assert restored == POINT
+    measured = restored.halves["speaker"].measured
+    assert measured is not None
+    assert measured["far"]["IC, same sex"].high == 0.02
+    assert restored.to_dict() == POINT.to_dict()
+    decision = decide(answer(6.0, 2.0), POINT)
+    assert json.loads(json.dumps(decision.to_dict()))["halves"] == {
+        "speaker": {"accept": 5.0, "reject": -1.0},
+        "phrase": {"accept": 1.0, "reject": 0.0},
+    }
+
+
+def test_points_of_one_in_a_thousand_are_chosen_among_points_with_halves() -> None:
+    loose = OperatingPoint.from_halves(
+        {"speaker": HalfThreshold(3.0), "phrase": HalfThreshold(1.0)}, far=0.01
+    )
+    assert promised_point([loose, POINT], 0.001) is POINT
+    assert point_for([loose, POINT], far=0.001) is POINT
+    assert point_for([loose, POINT]) is loose
+    assert distinct_points([loose, POINT]) == [loose, POINT]
+    # the joint thresholds are equal, those of the halves are not
+    swapped = OperatingPoint.from_halves(
+        {"speaker": HalfThreshold(1.0), "phrase": HalfThreshold(3.0)}, far=0.01
+    )
+    assert swapped.threshold == loose.threshold
+    assert len(distinct_points([loose, swapped])) == 2
+
+
+def test_thresholds_of_halves_are_limited_to_zero() -> None:
+    half = HalfThreshold(-2.0, 3.0)
+    assert (half.accept, half.reject) == (0.0, 0.0)
+    assert (half.verdict(0.0), half.verdict(-0.1)) == ("accept", "reject")
+    with pytest.raises(ParameterError, match="NaN"):
+        HalfThreshold(math.nan)
+    with pytest.raises(ParameterError, match=r"measured at the threshold -2, but the lowest"):
+        HalfThreshold(-2.0, measured=RATES)
+
+
+def test_sentences_describe_all_thresholds() -> None:
+    assert POINT.sentence() == (
+        "Accepts from speaker LLR 5 and phrase LLR 1, rejects below speaker LLR -1 or phrase LLR 0; in between: "
+        "inconclusive."
+    )
+    alone = OperatingPoint.from_halves({"speaker": HalfThreshold(5.25)})
+    assert alone.sentence() == (
+        "Accepts from speaker LLR 5.25, rejects below 0; in between: inconclusive."
+    )
+
+
+def test_names_are_given_by_the_threshold_of_the_speaker() -> None:
+    point = OperatingPoint.from_halves({"speaker": HalfThreshold(5.0)}, far=0.01)
+    limit = 5.0 + math.log(3)
+    assert name_among([limit + 0.01, -9.0, -9.0], point).best == 0
+    assert name_among([limit - 0.01, -9.0, -9.0], point).best is None
