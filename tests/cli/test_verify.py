@@ -126,9 +126,12 @@ def test_profiles_are_added_listed_found_and_removed(place):
     twice = run("profiles", "add", "voices.npz", "ann", "one.wav", *NET)
     assert twice.exit_code == 1
     assert "is given twice or is in voices.npz already" in twice.output
+    assert run("profiles", "remove", "voices.npz", "ann", "eve").exit_code == 1
+    assert run("profiles", "list", "voices.npz").stdout == "ann\t1\nbob\t1\n"
     assert run("profiles", "remove", "voices.npz", "ann").exit_code == 0
     assert run("profiles", "list", "voices.npz").stdout == "bob\t1\n"
-    assert run("profiles", "remove", "voices.npz", "bob").exit_code == 0
+    assert run("profiles", "add", "voices.npz", "cem", "again.wav", *NET).exit_code == 0
+    assert run("profiles", "remove", "voices.npz", "bob", "cem").exit_code == 0
     assert not (place / "voices.npz").exists()
     with pytest.raises(LabelError, match="expected a name"):
         ProfileBook("voices.npz").add(" ", None, np.ones((1, 24)), ["x"])

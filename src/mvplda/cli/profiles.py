@@ -108,16 +108,21 @@ def add(
 
 @profiles_command.command()
 @click.argument("file")
-@click.argument("name")
-def remove(file: str, name: str) -> None:
-    """Remove a profile.
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+def remove(file: str, names: Texts) -> None:
+    """Remove profiles.
 
-    Example: mvplda profiles remove voices.npz ann
+    If one of the names has no profile, nothing is removed.
+
+    Example: mvplda profiles remove voices.npz ann bob
     """
     from ..voice.profile_file import ProfileBook
 
-    count = ProfileBook(file).remove(name)
-    click.echo(f"{name}: {count} recording(s) removed from {file}", err=True)
+    book = ProfileBook(file)
+    counts = book.counts()
+    book.remove(*names)
+    for name in dict.fromkeys(names):
+        click.echo(f"{name}: {counts[name]} recording(s) removed from {file}", err=True)
 
 
 @profiles_command.command("list")

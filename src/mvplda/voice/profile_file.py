@@ -147,9 +147,9 @@ class ProfileBook:
         columns = {key: [*column, *[new[key]] * len(marks)] for key, column in self.columns.items()}
         self.write(VectorSet(np.array(ids), X, extractor), columns)
 
-    def remove(self, name: str) -> int:
-        """Remove a profile and return the number of its recordings; removing the last profile deletes the file."""
-        removed = self.of(name).rows
+    def remove(self, *names: str) -> None:
+        """Remove profiles, all or none; removing the last profile deletes the file."""
+        removed = [row for name in names for row in self.of(name).rows]
         remaining = np.delete(np.arange(len(self.owners)), removed).tolist()
         if remaining:
             vectors = replace(
@@ -161,7 +161,6 @@ class ProfileBook:
             self.write(vectors, columns)
         else:
             self.path.unlink()
-        return len(removed)
 
     def write(self, vectors: VectorSet, columns: Mapping[str, Sequence[str]]) -> None:
         """Write vectors with their profiles, and phrases and sessions if given, all or nothing."""
