@@ -132,7 +132,8 @@ def _describe_safetensors(file: str) -> Json:
     "--as",
     "content",
     type=click.Choice(["vectors", "trials", "scores", "plda", "pyannote", "scorer"]),
-    help="Read SOURCE as this content.  [default: scorer if TARGET is .onnx; vectors if both suffixes are of vectors]",
+    help="Read SOURCE as this content.  [default: scorer if TARGET is .onnx; vectors if both suffixes are of vectors; "
+    "plda if SOURCE is a <Plda> file of Kaldi]",
 )
 @click.option(
     "--enrolled",
@@ -164,10 +165,10 @@ def convert_command(
     Examples:
       mvplda convert xvector.scp xvector.parquet
       mvplda convert trials trials.csv --as trials
-      mvplda convert kaldi.plda model.safetensors --as plda
+      mvplda convert kaldi.plda model.safetensors
       mvplda convert model.safetensors scorer.onnx --enrolled 3
     """
-    content = content or _content_by_suffix(source, target)
+    content = content or _detect_content(source, target)
     if os.path.realpath(source) == os.path.realpath(target):
         raise click.UsageError(f"TARGET would overwrite {source}: choose another output file")
     if content == "vectors":
@@ -199,12 +200,16 @@ def convert_command(
         _convert_plda(source, target)
 
 
-def _content_by_suffix(source: str, target: str) -> str:
-    """Return the content that the suffixes of both files imply."""
+def _detect_content(source: str, target: str) -> str:
+    """Return the content that the suffixes of both files, or the first bytes of the source, imply."""
     if target.endswith(".onnx"):
         return "scorer"
     if _has_vector_suffix(source) and _has_vector_suffix(target):
         return "vectors"
+    from ..io.plda_files import is_kaldi_plda
+
+    if is_kaldi_plda(source):
+        return "plda"
     raise click.UsageError(
         "the suffixes do not determine the content of SOURCE: pass --as vectors, trials, scores, plda, pyannote or "
         "scorer"

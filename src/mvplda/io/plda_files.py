@@ -32,7 +32,7 @@ from ..models.plda import PLDA
 from ..preprocessing import Centring, LengthNormalisation, Whitening
 from .kaldi import binary_array, read_binary, read_text, skip_blanks
 from .kaldi_names import BINARY
-from .streams import fail, read_bytes, wrap_reader_errors
+from .streams import OnDisk, fail, is_stream, read_bytes, wrap_reader_errors
 
 __all__ = ["read_kaldi_plda", "read_pyannote", "write_kaldi_plda", "write_pyannote"]
 
@@ -46,6 +46,14 @@ class Transform(NamedTuple):
     mean: Array
     matrix: Array
     psi: Array
+
+
+def is_kaldi_plda(path: PathLike) -> bool:
+    """Return whether a file begins as a ``<Plda>`` file, binary or text; a stream is not read."""
+    if is_stream(path) or not Path(path).is_file():
+        return False
+    head = OnDisk(path).head(2 * len(OPEN))
+    return head.removeprefix(BINARY).lstrip().startswith(OPEN)
 
 
 def read_kaldi_plda(path: PathLike, *, view: str = "class") -> PLDA:
