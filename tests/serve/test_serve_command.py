@@ -18,7 +18,7 @@ from service_client import Client, Refused
 from service_problems import make_world, running_server, write_model
 
 from mvplda.cli import main
-from mvplda.serve.app import KEYS_S
+from mvplda.serve.callers import KEYS_S
 
 pytestmark = pytest.mark.slow
 

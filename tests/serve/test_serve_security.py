@@ -181,7 +181,7 @@ def test_who_is_deleted_cannot_be_read_from_a_copy(tmp_path):
 
 
 def test_the_first_key_closes_a_service_that_runs(tmp_path, monkeypatch):
-    monkeypatch.setattr("mvplda.serve.app.KEYS_S", 0.0)
+    monkeypatch.setattr("mvplda.serve.callers.KEYS_S", 0.0)
     with make_bench(sqlite_store(tmp_path)) as bench:
         calls = Calls(create_app(bench.service, is_open=True))
         assert calls("GET", "/v1/profiles").status_code == 200

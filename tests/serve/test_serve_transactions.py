@@ -27,7 +27,8 @@ from service_problems import (
 
 from mvplda.exceptions import ParameterError
 from mvplda.serve import master_rotation
-from mvplda.serve.app import TimeoutProtocol, create_app
+from mvplda.serve.app import create_app
+from mvplda.serve.connections import TimeoutProtocol
 from mvplda.serve.keys import MasterKey
 from mvplda.serve.master_rotation import rotate_database
 from mvplda.serve.recordings import ProcessedRecording
@@ -44,6 +45,7 @@ def listening(app, settings):
     import uvicorn
 
     TimeoutProtocol.settings = settings
+    TimeoutProtocol.bodies = app.state.runtime.bodies
     config = uvicorn.Config(app, port=0, log_level="error", http=TimeoutProtocol)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)

@@ -94,7 +94,7 @@ def serve_command(ctx: click.Context, /, **options: object) -> None:
       mvplda serve --host 0.0.0.0 --database postgresql://mvplda@db/mvplda --workers 4
       mvplda serve key shop --role verify
     """
-    from ..serve import app
+    from ..serve import app, connections
 
     settings = make_settings(options)
     ctx.obj = settings
@@ -105,7 +105,8 @@ def serve_command(ctx: click.Context, /, **options: object) -> None:
             raise click.UsageError(
                 f"other machines can reach {settings.host}: make an API key first, mvplda serve key NAME --role admin"
             )
-    app.check_port(settings)
+    connections.check_port(settings)
+    connections.reserve_file_handles(settings)
     service = app.open_service(settings)
     click.echo(f"mvplda serves at http://{settings.host}:{settings.port}/", err=True)
     if service.model.notice:

@@ -8,9 +8,10 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
@@ -32,8 +33,13 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import exceptions as errors
+from .addresses import client_address
+from .keys import Caller
 from .schemas import Problem
-from .settings import LOCAL_HOSTS, Settings
+from .settings import LOCAL_HOSTS
+
+if TYPE_CHECKING:
+    from .app import Runtime
 
 log = logging.getLogger("mvplda.serve")
 
@@ -47,6 +53,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+PROXY_HEADERS = (b"forwarded", b"via", b"x-real-ip")
 # Environment variable with the folder where worker processes write their metrics.
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 disable_created_metrics()
@@ -56,11 +63,12 @@ ENCODER = json.JSONEncoder(default=str)
 class AccessMiddleware:
     """Wraps the application with checks, headers and metrics."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, is_open: bool, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, runtime: Runtime) -> None:
         self.app = app
-        self.settings = settings
-        self.metrics = metrics
-        self.hosts = LOCAL_HOSTS if is_open else None
+        self.settings = runtime.settings
+        self.metrics = runtime.metrics
+        self.bodies = runtime.bodies
+        self.callers = runtime.callers
         self.headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,8 +76,9 @@ class AccessMiddleware:
             await self.app(scope, receive, send)
             return
         exchange = Exchange(self, scope, receive, send)
+        scope["exchange"] = exchange
         try:
-            self._check(scope)
+            await self._check(exchange)
             await self.app(scope, exchange.receive, exchange.send)
         except Exception as error:
             if exchange.status is not None:
@@ -79,30 +88,45 @@ class AccessMiddleware:
         finally:
             exchange.finish()
 
-    def _check(self, scope: Scope) -> None:
-        """Raise for bodies that are too large, and for calls through another site's page or host name."""
+    async def _check(self, exchange: Exchange) -> None:
+        """Raise for bodies that are too large, and for calls through another site's page, host name or a proxy."""
+        scope = exchange.scope
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        length = headers.get(b"content-length", "0")
-        if length.isascii() and length.isdigit():
-            self.check_size(int(length))
+        exchange.check_length(headers.get(b"content-length", "0"))
         host = headers.get(b"host", "")
-        name = host
-        if ":" in host and not host.endswith("]"):
-            name = host.rpartition(":")[0]
-        if self.hosts is not None and name not in self.hosts:
-            detail = "without API keys, this service answers at the machine's own address only"
-            raise Problem(403, "host", detail)
+        problem = remote_problem(scope, headers)
+        if self.callers.is_open and problem is not None and await self.callers.needs_no_key():
+            raise problem
+        if b"x-api-key" not in headers:
+            self.callers.count_keyless(exchange)
         origin = headers.get(b"origin", f"://{host}")
         if scope["method"] not in ("GET", "HEAD") and origin.partition("://")[2] != host:
             raise Problem(403, "origin", "calls from the pages of other sites are refused")
 
-    def check_size(self, size: int) -> None:
-        limit = self.settings.most_bytes
-        if size > limit:
-            raise Problem(413, "too-large", f"a body has at most {limit} bytes")
+
+def remote_problem(scope: Scope, headers: Mapping[bytes, str]) -> Problem | None:
+    """Return the refusal of a call from another machine to a service without API keys; None for a local call."""
+    host = headers.get(b"host", "")
+    name = host
+    if ":" in host and not host.endswith("]"):
+        name = host.rpartition(":")[0]
+    if name not in LOCAL_HOSTS:
+        detail = "without API keys, this service answers at the machine's own address only"
+        return Problem(403, "host", detail)
+    # nginx calls with HTTP/1.0 unless it is configured otherwise, and adds none of the headers
+    is_forwarded = scope.get("http_version") == "1.0" or any(
+        header in PROXY_HEADERS or header.startswith(b"x-forwarded-") for header in headers
+    )
+    if not is_forwarded:
+        return None
+    detail = (
+        "without API keys, this service refuses calls through a proxy, which come from other machines: "
+        "make a key with mvplda serve key NAME --role admin"
+    )
+    return Problem(403, "proxy", detail)
 
 
-@dataclass
+@dataclass(eq=False)
 class Exchange:
     """Request in progress: received bytes, status of the answer and duration."""
 
@@ -111,26 +135,71 @@ class Exchange:
     _receive: Receive
     _send: Send
     status: int | None = None
+    caller: Caller | None = None
+    address: str = ""
+    _limit: int = 0
+    _length: int = 0
     _bytes: int = 0
     _complete: bool = False
+    _stopped: bool = False
+    _timeout: asyncio.Timeout | None = None
     _begun: float = field(default_factory=time.monotonic)
     _id: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    def __post_init__(self) -> None:
+        self.address = client_address(self.scope)
+        self._limit = self.access.settings.most_bytes
+
+    def check_length(self, header: str) -> None:
+        """Raise if the announced length of the body is too large."""
+        if header.isascii() and header.isdigit():
+            self._length = int(header)
+        self._check_size(self._length)
+
+    def limit_body(self, size: int) -> None:
+        """Lower the limit of the body; raise if the announced length is larger."""
+        self._limit = min(self._limit, size)
+        self._check_size(self._length)
+
+    def _check_size(self, size: int) -> None:
+        if size > self._limit:
+            detail = f"the body of this call has at most {self._limit} bytes"
+            raise Problem(413, "too-large", detail)
 
     async def receive(self) -> Message:
         """Return the next chunk of the body; raise if it is too large or too slow."""
         if self._complete:
             return await self._receive()
         limit = self.access.settings.body_s
+        bodies = self.access.bodies
+        bodies.add(self)
         try:
-            async with asyncio.timeout_at(self._begun + limit):
+            async with asyncio.timeout_at(self._begun + limit) as self._timeout:
                 message = await self._receive()
         except TimeoutError:
+            if self._stopped:
+                detail = (
+                    "too many bodies have not arrived completely; this one was among the slowest"
+                )
+                raise Problem(503, "busy", detail, wait=1) from None
+            self._stopped = True
             detail = f"the body did not arrive within {limit:g} s"
             raise Problem(408, "slow-body", detail) from None
-        self._bytes += len(message.get("body", b""))
+        size = len(message.get("body", b""))
+        self._bytes += size
         self._complete = not message.get("more_body", False)
-        self.access.check_size(self._bytes)
+        if self._complete:
+            bodies.remove(self)
+        else:
+            bodies.count(self, size)
+        self._check_size(self._bytes)
         return message
+
+    def stop_reading(self) -> None:
+        """Refuse the body, whose rest is awaited now."""
+        self._stopped = True
+        if self._timeout is not None:
+            self._timeout.reschedule(0.0)
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -138,7 +207,7 @@ class Exchange:
             # browsers check the page's files each time, so that files of two versions are never mixed
             cached = b"no-store" if self.scope["path"].startswith("/v1") else b"no-cache"
             headers = [(b"x-request-id", self._id.encode()), (b"cache-control", cached)]
-            if self.status == 408:
+            if self._stopped:
                 # the rest of the body is not read
                 headers.append((b"connection", b"close"))
             message["headers"] = [*message["headers"], *self.access.headers, *headers]
@@ -146,6 +215,7 @@ class Exchange:
 
     def finish(self) -> None:
         """Count the request, and write its log line."""
+        self.access.bodies.remove(self)
         route = getattr(self.scope.get("route"), "path", "other")
         duration_s = time.monotonic() - self._begun
         metrics = self.access.metrics
@@ -159,10 +229,13 @@ class Exchange:
             "route": route,
             "status": self.status,
             "ms": round(1000 * duration_s, 1),
-            "caller": state.get("caller"),
+            "caller": self.caller and self.caller.name,
             "profile": self.scope.get("path_params", {}).get("profile_id"),
             "decision": state.get("decision"),
         }
+        if self.status in (401, 403, 408, 429):
+            # other calls are logged without their address, which is personal
+            fields["address"] = self.address
         log.info("request", extra={"fields": fields})
 
 

@@ -8,7 +8,6 @@ import inspect
 import logging
 import os
 import re
-import socket
 import sys
 import tempfile
 import time
@@ -16,21 +15,23 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.staticfiles import StaticFiles
 from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 from threadpoolctl import threadpool_limits
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from .. import __version__
 from ..exceptions import ParameterError
 from .access import MULTIPROCESS, AccessMiddleware, JsonLines, Metrics, refuse
+from .addresses import UnfinishedBodies
+from .callers import Callers
+from .connections import TimeoutProtocol
 from .keys import Caller, MasterKey
 from .model_loading import open_model
 from .routes import router
@@ -43,8 +44,6 @@ from .verifier import Attempt
 PAGE_FOLDER = Path(__file__).with_name("page")
 # Seconds after which a database without an answer is reported as not ready.
 READY_S = 3.0
-# Seconds for which API keys are cached: a revoked key works for so long in other processes.
-KEYS_S = 5.0
 # Verifications that are decided in one transaction.
 BATCH_LIMIT = 64
 # Longest pause after a batch, in which its callers may send their next request: larger batches cost less.
@@ -117,18 +116,14 @@ class Runtime:
         settings = service.settings
         self.service = service
         self.settings = settings
-        self.is_open = is_open
-        self._is_open_until = 0.0
         self.metrics = Metrics()
+        self.bodies = UnfinishedBodies(settings)
+        self.callers = Callers(self, is_open)
         self.batches = Batches(self)
         self._light = ThreadPoolExecutor(settings.threads)
         self._heavy = ThreadPoolExecutor(settings.at_once)
         self._apart = ThreadPoolExecutor(2)
         self._warm: Future[None] | None = None
-        self._callers: dict[str, tuple[Caller, float]] = {}
-        self._calls: dict[str, int] = {}
-        self._refused: dict[str, float] = {}
-        self._spending: dict[str, asyncio.Lock] = {}
         self.recordings = 0
 
     def check_role(self, decision: str) -> None:
@@ -177,65 +172,12 @@ class Runtime:
             detail = "the database does not answer, or voices are still being read"
             raise Problem(503, "not-ready", detail, wait=2) from None
 
-    async def caller(self, request: Request, key: str | None) -> Caller:
-        """Return the caller; raise for a missing or invalid key, or one that calls too often."""
-        caller = None
-        if not key and await self._needs_no_key():
-            caller = Caller("local", "admin")
-        if key:
-            caller, until = self._callers.pop(key, (None, 0.0))
-            if until < time.monotonic():
-                caller = await self.run(self.service.store.find_caller, key)
-                until = time.monotonic() + KEYS_S
-        if caller is None:
-            raise Problem(401, "key", "send an API key, in the header X-API-Key")
-        if key:
-            self._callers[key] = (caller, until)
-        request.state.caller = caller.name
-        if self.settings.key_rate:
-            await self._spend(caller)
-        return caller
-
-    async def _needs_no_key(self) -> bool:
-        """Return whether there are no API keys yet; the first key also ends keyless access to a running service."""
-        if self.is_open and self._is_open_until < time.monotonic():
-            self.is_open = not await self.run(self.service.store.key_names)
-            self._is_open_until = time.monotonic() + KEYS_S
-        return self.is_open
-
-    async def _spend(self, caller: Caller) -> None:
-        """Count a call of a key.
-
-        Rates are stored in the database; the calls of one second are taken out of them at a time.
-        """
-        # one call takes the share for all that arrive at the same time
-        async with self._spending.setdefault(caller.name, asyncio.Lock()):
-            left = self._calls.get(caller.name, 0)
-            if not left:
-                wait = self._refused.get(caller.name, 0.0) - time.monotonic()
-                rate = self.settings.key_rate
-                left = max(1, int(rate / 60))
-                if wait <= 0:
-                    wait = await self.run(self.service.store.spend, caller.name, left, rate)
-                if wait > 0:
-                    await self._refuse(caller, wait)
-            self._calls[caller.name] = left - 1
-
-    async def _refuse(self, caller: Caller, wait: float) -> None:
-        problem = Problem(429, "rate", "too many calls with this key", wait=wait)
-        if caller.name not in self._refused or self._refused[caller.name] < time.monotonic():
-            # one entry for all calls during the wait: a flood of calls does not fill the audit
-            self._refused[caller.name] = time.monotonic() + min(wait, 1.0)
-            await self.run(self.service.refuse, caller, problem)
-        raise problem
-
 
 def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
     """Return the application.
 
     is_open : serve without API keys: every client on this machine has all permissions
     """
-    settings = service.settings
     runtime = Runtime(service, is_open)
 
     @asynccontextmanager
@@ -258,9 +200,7 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
     # include_router would search for the path of every call twice
     app.router.routes += router.routes
     app.mount("/", StaticFiles(directory=PAGE_FOLDER, html=True), name="page")
-    app.add_middleware(
-        AccessMiddleware, settings=settings, is_open=is_open, metrics=runtime.metrics
-    )
+    app.add_middleware(AccessMiddleware, runtime=runtime)
     return app
 
 
@@ -303,65 +243,6 @@ def open_service(settings: Settings) -> Service:
 # -- the server --------------------------------------------------------------------------
 
 
-class TimeoutProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
-    """Closes connections whose request is incomplete: after a while, or at once if there are too many.
-
-    Half-sent requests therefore never block others.
-    """
-
-    settings: ClassVar[Settings]
-    waiting: ClassVar[dict[int, TimeoutProtocol]] = {}
-    _timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._wait()
-        if len(self.connections) > self.settings.connections and self.waiting:
-            oldest = next(iter(self.waiting.values()))
-            oldest.close_unfinished()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._is_answering():
-            self._stop_waiting()
-        elif self._timer is None:
-            self._wait()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
-        super().connection_lost(exc)
-
-    def _is_answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
-
-    def _wait(self) -> None:
-        self.waiting[id(self)] = self
-        self._timer = self.loop.call_later(self.settings.header_s, self.close_unfinished)
-
-    def _stop_waiting(self) -> None:
-        self.waiting.pop(id(self), None)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def close_unfinished(self) -> None:
-        self._stop_waiting()
-        if not self._is_answering():
-            self.transport.close()
-
-
-def check_port(settings: Settings) -> None:
-    """Raise if another program already listens at the port."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    try:
-        socket.create_server((settings.host, settings.port), family=family).close()
-    except OSError as error:
-        raise ParameterError(
-            f"cannot listen at port {settings.port} of {settings.host}: {error.strerror}. "
-            "Another service may run there already: stop it, or pass another --port"
-        ) from error
-
-
 def run(service: Service, settings: Settings) -> None:
     """Serve until stopped; running requests are finished first."""
     options: dict[str, Any] = {
@@ -398,7 +279,9 @@ def from_environment() -> ASGIApp:
 
 def application(service: Service) -> ASGIApp:
     """Return the application, which needs no API key if there are none; logs are lines of JSON."""
+    app = create_app(service, is_open=not service.store.key_names())
     TimeoutProtocol.settings = service.settings
+    TimeoutProtocol.bodies = app.state.runtime.bodies
     # loaded objects stay: garbage collection over them would stop all calls for a tenth of a second
     gc.collect()
     gc.freeze()
@@ -409,4 +292,4 @@ def application(service: Service) -> ASGIApp:
         logger.handlers = [handler]
         logger.propagate = False
         logger.setLevel(logging.INFO)
-    return create_app(service, is_open=not service.store.key_names())
+    return app

@@ -27,12 +27,10 @@ if TYPE_CHECKING:
 
 Top = Annotated[int, Query(ge=1, le=1000)]
 Text = Annotated[str | None, Query(max_length=200)]
-router = APIRouter(
-    generate_unique_id_function=lambda route: route.name,
-    responses=problems(400, 401, 403, 404, 408, 409, 410, 413, 415, 422, 429, 503, 507),
-)
 SOUND_TYPES = ("application/octet-stream", "video/webm", "application/ogg")
 VECTOR = {"vector": [0.01, -0.02], "phrase": schemas.PASS_PHRASE}
+# Largest body of JSON without a vector, in bytes.
+SMALL_BODY = 64 * 1024
 Fields = TypeVar("Fields", bound=RecordingRequest)
 
 
@@ -60,12 +58,38 @@ class RequiredRole(APIKeyHeader):
         self.role = role
 
     async def __call__(self, request: Request) -> Caller:  # type: ignore[override]
-        key = request.headers.get("X-API-Key")
-        caller = await runtime_of(request).caller(request, key)
+        exchange = request.scope["exchange"]
+        caller: Caller | None = exchange.caller
+        if caller is None:
+            key = request.headers.get("X-API-Key")
+            caller = await runtime_of(request).callers.caller(exchange, key)
+            exchange.caller = caller
         if not caller.may(self.role):
             detail = f"this call needs a key of the role {self.role}; this key may {caller.role}"
             raise Problem(403, "role", detail)
         return caller
+
+
+class KeyFirstRoute(APIRoute):
+    """Route that checks the key before the body is read, and limits a body that has no vector and no sound."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
+        handle = super().get_route_handler()
+        roles = [
+            dependency.call
+            for dependency in self.dependant.dependencies
+            if isinstance(dependency.call, RequiredRole)
+        ]
+        is_small = self.body_field is not None
+
+        async def handle_admitted(request: Request) -> Response:
+            for role in roles:
+                await role(request)
+            if is_small:
+                request.scope["exchange"].limit_body(SMALL_BODY)
+            return await handle(request)
+
+        return handle_admitted
 
 
 class DirectRoute(APIRoute):
@@ -117,6 +141,13 @@ async def read_recording(
         if problem is not None:
             raise problem
     return await app.run_heavy(app.service.process, body), fields
+
+
+router = APIRouter(
+    route_class=KeyFirstRoute,
+    generate_unique_id_function=lambda route: route.name,
+    responses=problems(400, 401, 403, 404, 408, 409, 410, 413, 415, 422, 429, 503, 507),
+)
 
 
 # -- decisions, first: the path of a call is compared with one route after the other ---------
@@ -181,7 +212,7 @@ async def health(app: App) -> schemas.Health:
         extractor=model.extractor_name,
         demoNetwork=model.notice == DEMO_NOTICE,
         notice=model.notice,
-        keysWanted=not app.is_open,
+        keysWanted=not app.callers.is_open,
     )
 
 

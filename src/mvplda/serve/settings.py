@@ -107,6 +107,14 @@ class Settings(BaseSettings):
     """Time limit for the headers of a request, in seconds."""
     body_s: float = Field(default=30.0, gt=0)
     """Time limit for the body of a request, in seconds."""
+    body_memory: int = Field(default=128 * 2**20, gt=0)
+    """Bytes of all bodies that have not arrived completely; beyond it, the oldest of them are refused."""
+    address_bodies: int = Field(default=128, ge=1)
+    """Maximum number of bodies of one address that have not arrived completely."""
+    address_rate: float = Field(default=6000.0, ge=0)
+    """Calls per minute of one address without a key, such as files of the page; 0 is no limit."""
+    address_failures: float = Field(default=60.0, ge=0)
+    """Calls per minute of one address with an invalid key; 0 is no limit."""
     lock_timeout_s: float = Field(default=3.0, gt=0)
     """Seconds to wait for a row or table that another transaction holds."""
     statement_timeout_s: float = Field(default=10.0, gt=0)

@@ -79,6 +79,7 @@ MASTER_MARKS = sa.select(META.c.value).where(META.c.name.in_(["master", "master 
 META_VALUE = sa.select(META.c.value).where(META.c.name == bindparam("name"))
 SET_MASTER = CHANGES.update().values(master=bindparam("mark"))
 CALLER = sa.select(API_KEYS.c.name, API_KEYS.c.role).where(API_KEYS.c.hash == bindparam("hash"))
+CALLERS = sa.select(API_KEYS.c.hash, API_KEYS.c.name, API_KEYS.c.role)
 DATA_KEY = sa.select(DATA_KEYS.c.wrapped).where(DATA_KEYS.c.profile == bindparam("profile"))
 DESTROY_KEY = DATA_KEYS.delete().where(DATA_KEYS.c.profile == bindparam("profile"))
 
@@ -306,6 +307,11 @@ class Store:
     def key_names(self) -> list[str]:
         with self.read() as work:
             return list(work.run(sa.select(API_KEYS.c.name)).scalars())
+
+    def callers(self) -> dict[str, Caller]:
+        """Return all callers by the hash of their key."""
+        with self.read() as work:
+            return {row.hash: Caller(row.name, row.role) for row in work.run(CALLERS)}
 
     def find_caller(self, key: str) -> Caller | None:
         with self.read() as work:

@@ -1,0 +1,127 @@
+"""Limits per client address, in the memory of one process: rates, and unfinished bodies of requests."""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .schemas import Problem
+
+if TYPE_CHECKING:
+    from .access import Exchange
+    from .settings import Settings
+
+# Addresses whose calls are counted at the same time; the oldest counts are dropped beyond it.
+LARGEST_COUNT = 10_000
+# Seconds between two log lines about refused calls of one address.
+LOG_S = 1.0
+MINUTE = 60.0
+
+
+def client_address(scope: Mapping[str, Any]) -> str:
+    """Return the address of the client; of IPv6 the network, because one client has all of its addresses."""
+    host = str((scope.get("client") or ("unknown",))[0])
+    if ":" not in host:
+        return host
+    try:
+        return str(ipaddress.ip_network((host.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return host
+
+
+class AddressRate:
+    """Calls per minute of each address; 0 is no limit."""
+
+    def __init__(self, per_minute: float) -> None:
+        self._cost = MINUTE / per_minute if per_minute else 0.0
+        # time at which the calls of the last minute are paid off
+        self._until: dict[str, float] = {}
+
+    def wait(self, address: str) -> float:
+        """Return the seconds until the next call is allowed; 0: now."""
+        excess = self._until.get(address, 0.0) + self._cost - time.monotonic() - MINUTE
+        return max(0.0, excess)
+
+    def spend(self, address: str) -> float:
+        """Count a call; return 0, or the seconds to wait if it is one too many."""
+        wait = self.wait(address)
+        if wait == 0 and self._cost:
+            # at the end of the dictionary, where the latest addresses are
+            until = self._until.pop(address, 0.0)
+            self._until[address] = max(until, time.monotonic()) + self._cost
+            if len(self._until) > LARGEST_COUNT:
+                self._until.pop(next(iter(self._until)))
+        return wait
+
+
+class RefusedCalls:
+    """Number of refused calls per address, so that a flood of them writes one log line per second."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, float] = {}
+        self._counts: Counter[str] = Counter()
+
+    def count(self, address: str) -> int:
+        """Count a refused call; return the number since the last log line if another line is due, else 0."""
+        now = time.monotonic()
+        self._counts[address] += 1
+        if now < self._next.get(address, 0.0):
+            return 0
+        if len(self._next) >= LARGEST_COUNT:
+            self._next.clear()
+            self._counts = Counter({address: self._counts[address]})
+        self._next[address] = now + LOG_S
+        return self._counts.pop(address)
+
+
+class UnfinishedBodies:
+    """Requests whose body has not arrived completely, oldest first.
+
+    Each address may have some of them, and all together may use some memory: beyond it, the oldest are refused.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._largest_number = settings.address_bodies
+        self._largest_size = settings.body_memory
+        self._requests: dict[Exchange, int] = {}
+        self._numbers: Counter[str] = Counter()
+        self.size = 0
+
+    def add(self, request: Exchange) -> None:
+        """Add a request before its body is read; raise if its address has too many."""
+        if request in self._requests:
+            return
+        if self._numbers[request.address] >= self._largest_number:
+            detail = "too many bodies from this address have not arrived completely"
+            raise Problem(429, "address", detail, wait=1)
+        self._requests[request] = 0
+        self._numbers[request.address] += 1
+
+    def count(self, request: Exchange, size: int) -> None:
+        """Count bytes of a body; refuse the oldest bodies while all together are too large."""
+        self._requests[request] += size
+        self.size += size
+        while self.size > self._largest_size and self._requests:
+            self.refuse_oldest()
+
+    def remove(self, request: Exchange) -> None:
+        """Remove a request whose body is complete or was refused."""
+        size = self._requests.pop(request, None)
+        if size is None:
+            return
+        self.size -= size
+        self._numbers[request.address] -= 1
+        if not self._numbers[request.address]:
+            del self._numbers[request.address]
+
+    def refuse_oldest(self) -> bool:
+        """Refuse the oldest unfinished body; return whether there was one."""
+        oldest = next(iter(self._requests), None)
+        if oldest is None:
+            return False
+        self.remove(oldest)
+        oldest.stop_reading()
+        return True

@@ -1,0 +1,130 @@
+"""Callers of the service: their API keys, the calls per minute of each, and refused keys."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from .addresses import AddressRate, RefusedCalls
+from .keys import Caller, key_hash
+from .schemas import Problem
+
+if TYPE_CHECKING:
+    from .access import Exchange
+    from .app import Runtime
+
+log = logging.getLogger("mvplda.serve")
+# Seconds for which API keys are cached: a revoked key works for so long in other processes.
+KEYS_S = 5.0
+# Seconds for which the hashes of all keys are cached, while an address sends too many invalid keys.
+HASHES_S = 1.0
+
+
+class Callers:
+    """Finds the callers of requests, and refuses calls that are too many.
+
+    is_open : whether calls without a key are allowed until the first key is made
+    """
+
+    def __init__(self, runtime: Runtime, is_open: bool) -> None:
+        self._runtime = runtime
+        self._store = runtime.service.store
+        self._key_rate = runtime.settings.key_rate
+        self._failures = AddressRate(runtime.settings.address_failures)
+        self._keyless = AddressRate(runtime.settings.address_rate)
+        self._refused_calls = RefusedCalls()
+        self.is_open = is_open
+        self._is_open_until = 0.0
+        self._cache: dict[str, tuple[Caller, float]] = {}
+        self._hashes: Mapping[str, Caller] = {}
+        self._hashes_until = 0.0
+        self._calls: dict[str, int] = {}
+        self._refused: dict[str, float] = {}
+        self._spending: dict[str, asyncio.Lock] = {}
+
+    async def caller(self, exchange: Exchange, key: str | None) -> Caller:
+        """Return the caller; raise for a missing or invalid key, or one that calls too often."""
+        if not key and await self.needs_no_key():
+            caller = Caller("local", "admin")
+        else:
+            caller = await self._find(exchange.address, key or "")
+        if self._key_rate:
+            await self._spend(caller)
+        return caller
+
+    async def _find(self, address: str, key: str) -> Caller:
+        """Return the caller of a key; raise if it is invalid."""
+        caller, until = self._cache.get(key, (None, 0.0))
+        if caller is not None and until >= time.monotonic():
+            return caller
+        self._cache.pop(key, None)
+        if self._failures.wait(address):
+            # a flood of invalid keys costs no search each; valid keys of the same address still work
+            caller = (await self._all_hashes()).get(key_hash(key))
+        elif key:
+            caller = await self._runtime.run(self._store.find_caller, key)
+        if caller is None:
+            raise self._refusal(address)
+        self._cache[key] = caller, time.monotonic() + KEYS_S
+        return caller
+
+    async def _all_hashes(self) -> Mapping[str, Caller]:
+        if self._hashes_until < time.monotonic():
+            self._hashes_until = time.monotonic() + HASHES_S
+            self._hashes = await self._runtime.run(self._store.callers)
+        return self._hashes
+
+    def _refusal(self, address: str) -> Problem:
+        """Return the refusal of a missing or invalid key, and write it to the log."""
+        wait = self._failures.spend(address)
+        count = self._refused_calls.count(address)
+        if count:
+            fields = {"address": address, "calls": count}
+            log.warning("invalid key", extra={"fields": fields})
+        if wait:
+            detail = "too many calls from this address without a valid key"
+            return Problem(429, "address", detail, wait=wait)
+        return Problem(401, "key", "send an API key, in the header X-API-Key")
+
+    def count_keyless(self, exchange: Exchange) -> None:
+        """Count a call without a key; raise if its address has sent too many."""
+        wait = 0.0 if self.is_open else self._keyless.spend(exchange.address)
+        if wait:
+            detail = "too many calls from this address without a key"
+            raise Problem(429, "address", detail, wait=wait)
+
+    async def needs_no_key(self) -> bool:
+        """Return whether there are no API keys yet; the first key also ends keyless access to a running service."""
+        if self.is_open and self._is_open_until < time.monotonic():
+            self.is_open = not await self._runtime.run(self._store.key_names)
+            self._is_open_until = time.monotonic() + KEYS_S
+        return self.is_open
+
+    async def _spend(self, caller: Caller) -> None:
+        """Count a call of a key.
+
+        Rates are stored in the database; the calls of one second are taken out of them at a time.
+        """
+        # one call takes the share for all that arrive at the same time
+        async with self._spending.setdefault(caller.name, asyncio.Lock()):
+            left = self._calls.get(caller.name, 0)
+            if not left:
+                wait = self._refused.get(caller.name, 0.0) - time.monotonic()
+                left = max(1, int(self._key_rate / 60))
+                if wait <= 0:
+                    arguments = (caller.name, left, self._key_rate)
+                    wait = await self._runtime.run(self._store.spend, *arguments)
+                if wait > 0:
+                    await self._refuse(caller, wait)
+            self._calls[caller.name] = left - 1
+
+    async def _refuse(self, caller: Caller, wait: float) -> None:
+        problem = Problem(429, "rate", "too many calls with this key", wait=wait)
+        if caller.name not in self._refused or self._refused[caller.name] < time.monotonic():
+            # one entry for all calls during the wait: a flood of calls does not fill the audit
+            self._refused[caller.name] = time.monotonic() + min(wait, 1.0)
+            await self._runtime.run(self._runtime.service.refuse, caller, problem)
+        raise problem

@@ -1,0 +1,108 @@
+"""Connections of the server: their number, the file handles they need, and time limits of unfinished requests."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import ClassVar
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from ..exceptions import ParameterError
+from .addresses import UnfinishedBodies
+from .settings import Settings
+
+# File handles of a process beside connections: the program, its model, logs, metrics and the event loop.
+OTHER_HANDLES = 100
+
+
+class TimeoutProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
+    """Closes connections whose request is incomplete: after a while, or at once if there are too many.
+
+    Beyond the largest number, connections without a request are closed first, then those with an unfinished body,
+    the oldest of each first. Half-sent requests therefore never block others.
+    """
+
+    settings: ClassVar[Settings]
+    bodies: ClassVar[UnfinishedBodies]
+    waiting: ClassVar[dict[int, TimeoutProtocol]] = {}
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > self.settings.connections:
+            oldest = next(iter(self.waiting.values()), None)
+            if oldest is not None:
+                oldest.close_unfinished()
+            elif not self.bodies.refuse_oldest():
+                transport.close()
+                return
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._is_answering():
+            self._stop_waiting()
+        elif self._timer is None:
+            self._wait()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # an idle connection is closed by the server's own limit, or before it if there are too many
+        if not self._is_answering() and not self.transport.is_closing():
+            self.waiting[id(self)] = self
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _wait(self) -> None:
+        self.waiting[id(self)] = self
+        self._timer = self.loop.call_later(self.settings.header_s, self.close_unfinished)
+
+    def _stop_waiting(self) -> None:
+        self.waiting.pop(id(self), None)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def close_unfinished(self) -> None:
+        self._stop_waiting()
+        if not self._is_answering():
+            self.transport.close()
+
+
+def check_port(settings: Settings) -> None:
+    """Raise if another program already listens at the port."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        socket.create_server((settings.host, settings.port), family=family).close()
+    except OSError as error:
+        raise ParameterError(
+            f"cannot listen at port {settings.port} of {settings.host}: {error.strerror}. "
+            "Another service may run there already: stop it, or pass another --port"
+        ) from error
+
+
+def reserve_file_handles(settings: Settings) -> None:
+    """Raise the limit of file handles to what the connections need; raise an error if the system forbids it."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    # each of two databases has at most this many connections, with up to three files in SQLite
+    per_database = settings.at_once + 2 * settings.threads + 2
+    needed = settings.connections + 6 * per_database + OTHER_HANDLES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ParameterError(
+            f"--connections {settings.connections} needs {needed} file handles, and the system allows {hard}: "
+            f"raise the limit (ulimit -n, LimitNOFILE= of systemd), or pass --connections "
+            f"{max(1, hard - needed + settings.connections)}"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
