@@ -123,11 +123,22 @@ def test_profiles_are_added_listed_found_and_removed(place):
     nobody = run("verify", "again.wav", *claimed, "eve")
     assert nobody.exit_code == 3
     assert "expected one of: ann, bob" in nobody.output
+    other_phrase = ("--phrase", "hello")
+    assert (
+        run("profiles", "add", "voices.npz", "ann", "other.wav", *NET, *other_phrase).exit_code == 0
+    )
+    # the profile of ann now holds two voices; its phrase hello holds the second one only
+    assert run("verify", "again.wav", *claimed, "ann", *other_phrase).exit_code == 1
+    assert run("verify", "other.wav", *claimed, "ann", *other_phrase).exit_code == 0
+    unknown = run("verify", "other.wav", *claimed, "ann", "--phrase", "bye")
+    assert unknown.exit_code == 3
+    assert "has no phrase 'bye'; expected one of: hello" in unknown.output
+    assert "--profiles" in run("verify", "one.wav", "again.wav", *COSINE, *other_phrase).output
     twice = run("profiles", "add", "voices.npz", "ann", "one.wav", *NET)
     assert twice.exit_code == 1
     assert "is given twice or is in voices.npz already" in twice.output
     assert run("profiles", "remove", "voices.npz", "ann", "eve").exit_code == 1
-    assert run("profiles", "list", "voices.npz").stdout == "ann\t1\nbob\t1\n"
+    assert run("profiles", "list", "voices.npz").stdout == "ann\t2\nbob\t1\n"
     assert run("profiles", "remove", "voices.npz", "ann").exit_code == 0
     assert run("profiles", "list", "voices.npz").stdout == "bob\t1\n"
     assert run("profiles", "add", "voices.npz", "cem", "again.wav", *NET).exit_code == 0

@@ -92,6 +92,10 @@ def _basis_sentence(bundle: Bundle, calibrated: bool, point: OperatingPoint) -> 
     help="Compare ONE with the profile --profile of this file, instead of with OTHER.",
 )
 @click.option("--profile", help="Name of the profile that ONE is compared with.")
+@click.option(
+    "--phrase",
+    help="Name of the phrase that ONE should be; the profile's other phrases do not match.",
+)
 @decision_options
 def verify_command(
     test: str,
@@ -99,6 +103,7 @@ def verify_command(
     extractors: Texts,
     profiles_file: str | None,
     profile: str | None,
+    phrase: str | None,
     model: str | None,
     same: Texts,
     as_json: bool,
@@ -117,6 +122,7 @@ def verify_command(
       mvplda verify a.wav b.wav
       mvplda verify enrolled/ test.wav --far 0.005
       mvplda verify test.wav --profiles voices/ --profile ann --model voices/
+      mvplda verify test.wav --profiles voices/ --profile ann --phrase hello --model voices/
     """
     from ..scoring.question import Question
     from ..voice.profile_file import ProfileBook
@@ -128,6 +134,8 @@ def verify_command(
         raise click.UsageError(
             "pass two recordings, or one recording with --profiles FILE and --profile NAME"
         )
+    if phrase is not None and profiles_file is None:
+        raise click.UsageError("--phrase is the phrase of a profile: pass --profiles and --profile")
     question = Question(same or None)
     voices = VoiceModel.load(model, extractors)
     tested = _extract_side(voices, test)
@@ -136,7 +144,7 @@ def verify_command(
     else:
         profiles = ProfileBook(profiles_file)
         profiles.check(voices.extractor.name)
-        enrolled = profiles.of(str(profile))
+        enrolled = profiles.of(str(profile), phrase)
         voices = voices.deployed(profiles)
     bundle = voices.bundle
     point = voices.point(enrolled, question, **point_options)

@@ -94,14 +94,22 @@ class ProfileBook:
         """Number of recordings of each profile."""
         return dict(Counter(self.owners))
 
-    def of(self, name: str) -> ExtractedVectors:
-        """Return the vectors of one profile, with their sessions and phrases."""
+    def of(self, name: str, phrase: str | None = None) -> ExtractedVectors:
+        """Return the vectors of one profile, with their sessions and phrases; all phrases, or a single one."""
         rows = [row for row, owner in enumerate(self.owners) if owner == name]
         if not rows:
             raise LabelError(
                 f"there is no profile {name!r} in {self.path}; expected one of: "
                 f"{', '.join(self.counts()) or '(it is empty)'}"
             )
+        if phrase is not None:
+            enrolled = dict.fromkeys(self.columns["phrase"][row] for row in rows)
+            rows = [row for row in rows if self.columns["phrase"][row] == phrase]
+            if not rows:
+                named = ", ".join(filter(None, enrolled)) or "(its phrases have no names)"
+                raise LabelError(
+                    f"the profile {name!r} in {self.path} has no phrase {phrase!r}; expected one of: {named}"
+                )
         sessions = self.sessions()
         X = self.vectors.X[rows].astype(np.float32)
         phrases = [self.columns["phrase"][row] for row in rows]
