@@ -29,7 +29,6 @@ from service_problems import (
 
 from mvplda import load, load_extractor
 from mvplda.exceptions import ParameterError
-from mvplda.serve.access import JsonLines
 from mvplda.serve.app import create_app
 from mvplda.serve.cells import Cell
 from mvplda.serve.keys import (
@@ -40,6 +39,7 @@ from mvplda.serve.keys import (
     Vault,
     rotation_matrix,
 )
+from mvplda.serve.log_lines import JsonLines, TextLines, log_formatter
 from mvplda.serve.master_rotation import delete_keyless_profiles
 from mvplda.serve.model import Model, VerificationTrial
 from mvplda.serve.model_loading import MODEL_FOLDER, open_model
@@ -301,6 +301,33 @@ def test_log_lines_are_json():
         "at": pytest.approx(record.created, abs=1), "level": "info", "logger": "mvplda.serve", "message": "verify",
         "resultId": "abc",
     }  # fmt: skip
+
+
+def test_log_lines_on_a_terminal_are_text():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    assert isinstance(log_formatter("auto", Terminal()), TextLines)
+    assert isinstance(log_formatter("auto", io.StringIO()), JsonLines)
+    assert isinstance(log_formatter("json", Terminal()), JsonLines)
+    fields = {
+        "method": "POST",
+        "path": "/v1/identify",
+        "status": 200,
+        "ms": 41.7,
+        "caller": None,
+        "decision": "accept",
+    }
+    request = logging.makeLogRecord({"msg": "request", "levelno": logging.INFO, "fields": fields})
+    assert TextLines().format(request)[9:] == "POST /v1/identify 200 accept 42 ms"
+    damage = {
+        "msg": "damaged",
+        "levelno": logging.ERROR,
+        "levelname": "ERROR",
+        "fields": {"profile": "ann"},
+    }
+    assert TextLines().format(logging.makeLogRecord(damage))[9:] == "error damaged profile=ann"
 
 
 COUNT = """

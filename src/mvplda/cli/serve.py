@@ -108,7 +108,9 @@ def serve_command(ctx: click.Context, /, **options: object) -> None:
     connections.check_port(settings)
     connections.reserve_file_handles(settings)
     service = app.open_service(settings)
-    click.echo(f"mvplda serves at http://{settings.host}:{settings.port}/", err=True)
+    click.echo(
+        f"mvplda serves at http://{settings.host}:{settings.port}/ (press Ctrl-C to stop)", err=True
+    )
     if service.model.notice:
         click.secho(service.model.notice, err=True, bold=True)
     app.run(service, settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import secrets
@@ -57,7 +56,6 @@ PROXY_HEADERS = (b"forwarded", b"via", b"x-real-ip")
 # Environment variable with the folder where worker processes write their metrics.
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 disable_created_metrics()
-ENCODER = json.JSONEncoder(default=str)
 
 
 class AccessMiddleware:
@@ -336,19 +334,3 @@ def forget_killed(folder: Path) -> None:
         number = path.stem.rpartition("_")[2]
         if processes.exists() and not (processes / number).exists():
             mark_process_dead(number)
-
-
-class JsonLines(logging.Formatter):
-    """Formats a record as one line of JSON, with the `fields` of its extra beside the message."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        fields = {
-            "at": round(record.created, 3),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info:
-            fields["error"] = self.formatException(record.exc_info)
-        return ENCODER.encode(fields)

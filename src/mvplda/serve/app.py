@@ -28,11 +28,12 @@ from threadpoolctl import threadpool_limits
 
 from .. import __version__
 from ..exceptions import ParameterError
-from .access import MULTIPROCESS, AccessMiddleware, JsonLines, Metrics, refuse
+from .access import MULTIPROCESS, AccessMiddleware, Metrics, refuse
 from .addresses import UnfinishedBodies
 from .callers import Callers
 from .connections import TimeoutProtocol
 from .keys import Caller, MasterKey
+from .log_lines import log_formatter
 from .model_loading import open_model
 from .routes import router
 from .schemas import Problem, VerifyReply
@@ -278,7 +279,7 @@ def from_environment() -> ASGIApp:
 
 
 def application(service: Service) -> ASGIApp:
-    """Return the application, which needs no API key if there are none; logs are lines of JSON."""
+    """Return the application, which needs no API key if there are none; it logs to standard error."""
     app = create_app(service, is_open=not service.store.key_names())
     TimeoutProtocol.settings = service.settings
     TimeoutProtocol.bodies = app.state.runtime.bodies
@@ -286,7 +287,7 @@ def application(service: Service) -> ASGIApp:
     gc.collect()
     gc.freeze()
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(log_formatter(service.settings.log_format, sys.stderr))
     for name in ("mvplda.serve", "uvicorn", "uvicorn.error"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]

@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from .log_lines import LogFormat
+
 LOCAL_HOSTS = ("127.0.0.1", "::1", "[::1]", "localhost")
 
 
@@ -121,6 +123,8 @@ class Settings(BaseSettings):
     """Seconds that one statement may take (PostgreSQL)."""
     connect_timeout_s: float = Field(default=5.0, ge=1)
     """Seconds to wait for a connection to the database."""
+    log_format: LogFormat = "auto"
+    """Format of the log: lines of JSON, or of text; auto is text on a terminal and JSON elsewhere."""
 
     @field_validator("extractors", mode="before")
     @classmethod
