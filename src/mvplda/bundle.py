@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._typing import AnyArray, Array, IntArray, Json, Labels, Names
 from .backend import is_torch, like, to_host
-from .calibration import Calibrator
+from .calibration import Calibrator, Measures
 from .decisions import OperatingPoint, point_for
 from .exceptions import DataError, ParameterError
 from .labels import as_array, base_columns
@@ -25,6 +25,7 @@ from .models.base import BaseScorer
 from .models.deployment import (
     deployed_classes,
     deployed_scorer,
+    find_evidence_measures,
     find_near_matches,
     rows_by_known_views,
 )
@@ -185,6 +186,7 @@ class Bundle(BaseScorer, BaseEstimator):
         trials = TrialSet(profiles, tests, listed)
         # near matches have no effect on questions about other views
         near_matches = self.near_matches(profiles, tests, listed, tuple(asked.same or self.views))
+        measures = find_evidence_measures(self.fitted_scorer, profiles, tests, listed) or {}
         logs = {h: np.empty(trials.shape) for h in ratio.hypotheses}
         keys = np.empty(len(profiles), dtype=object)
         is_calibrated = np.zeros(len(profiles), dtype=bool)
@@ -193,7 +195,10 @@ class Bundle(BaseScorer, BaseEstimator):
             keys[rows] = question_key(informed, self.views)
             is_calibrated[rows] = self.calibration(informed) is not None
             informed_logs = self._logs(
-                informed, profile_trials, select_near_matches(near_matches, indices)
+                informed,
+                profile_trials,
+                select_near_matches(near_matches, indices),
+                {name: values[indices] for name, values in measures.items()},
             )
             for h, values in logs.items():
                 values[indices] = informed_logs[h]
@@ -217,7 +222,11 @@ class Bundle(BaseScorer, BaseEstimator):
         )
 
     def _logs(
-        self, question: Question, trials: TrialSet, near_matches: NearMatches | None
+        self,
+        question: Question,
+        trials: TrialSet,
+        near_matches: NearMatches | None,
+        measures: Measures,
     ) -> LogLikelihoods:
         """Return the log-likelihoods of hypotheses, calibrated if there is a calibration for the question."""
         calibrator = self.calibration(question)
@@ -231,7 +240,7 @@ class Bundle(BaseScorer, BaseEstimator):
         )
         logs: dict[Hypothesis, Array] = {h: to_host(values) for h, values in raw.items()}
         if calibrator is not None:
-            return calibrator.transform(logs, near_matches)
+            return calibrator.transform(logs, near_matches, measures)
         return with_near_matches(logs, near_matches)
 
     def near_matches(

@@ -10,7 +10,7 @@ from scipy.special import logit
 from sklearn.isotonic import IsotonicRegression
 
 from mvplda._typing import Array
-from mvplda.calibration import Calibrator
+from mvplda.calibration import Calibrator, Measures
 from mvplda.exceptions import DataError
 from mvplda.scoring.answer import hypothesis_name
 from mvplda.scoring.question import Hypothesis, LogLikelihoods, NearMatches, with_near_matches
@@ -41,6 +41,8 @@ class IsotonicCalibrator(Calibrator):
         speakers: ArrayLike,
         corpora: ArrayLike | None = None,
         near_matches: NearMatches | None = None,
+        measures: Measures | None = None,
+        test_speakers: ArrayLike | None = None,
     ) -> Self:
         hypotheses = list(logs)
         truth = np.asarray(truth)
@@ -63,7 +65,10 @@ class IsotonicCalibrator(Calibrator):
         return self
 
     def transform(
-        self, logs: LogLikelihoods, near_matches: NearMatches | None = None
+        self,
+        logs: LogLikelihoods,
+        near_matches: NearMatches | None = None,
+        measures: Measures | None = None,
     ) -> LogLikelihoods:
         calibrated: dict[Hypothesis, Array] = {}
         for h, values in logs.items():

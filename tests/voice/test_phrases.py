@@ -266,7 +266,7 @@ def test_calibration_of_held_out_people_is_that_of_the_answers(rng):
         warnings.simplefilter("ignore")
         bundle = train(X, labels, blocks=blocks, point_blocks=["sounds"], default=default, folds=2)
         held = HeldOutModels(partial(_fold_model, bundle), X, labels, 1, 2)
-        logs, near_matches = held.evidence()
+        logs, near_matches, _ = held.evidence()
     assert near_matches is not None
     calibrator = bundle.calibrations["speaker+phrase"]
     again = HypothesisCalibrator(errors=OUTLIER_PRIOR)

@@ -1,7 +1,8 @@
 """Calibration of scores and of hypotheses' log-likelihoods. The imports register calibrators for model files."""
 
-from .calibrator import Calibrator
+from .amount import AmountCalibrator
+from .calibrator import Calibrator, Measures
 from .hypotheses import HypothesisCalibrator
 from .scores import LinearCalibrator
 
-__all__ = ["Calibrator", "HypothesisCalibrator", "LinearCalibrator"]
+__all__ = ["AmountCalibrator", "Calibrator", "HypothesisCalibrator", "LinearCalibrator", "Measures"]

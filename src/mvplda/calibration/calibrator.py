@@ -10,10 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
-from .._typing import Json
+from .._typing import Array, Json
 from ..exceptions import ParameterError
 from ..persistence import Persistent
 from ..scoring.question import Hypothesis, LogLikelihoods, NearMatches
+
+Measures = Mapping[str, Array]
+"""Amounts of evidence per trial by name, such as log seconds of speech; see `Deployable.evidence_measures`."""
 
 
 class GraphArray(Protocol):
@@ -53,6 +56,8 @@ class Calibrator(Persistent, BaseEstimator, ABC):
         speakers: ArrayLike,
         corpora: ArrayLike | None = None,
         near_matches: NearMatches | None = None,
+        measures: Measures | None = None,
+        test_speakers: ArrayLike | None = None,
     ) -> Self:
         """Fit to trials of held-out people.
 
@@ -63,13 +68,21 @@ class Calibrator(Persistent, BaseEstimator, ABC):
         speakers : (n,) speaker of the enrolment of each trial
         corpora : (n,) corpus of each trial; all corpora have the same total weight. None: a single corpus
         near_matches : evidence from parts of the recordings, per trial
+        measures : amounts of evidence, {name: (n,)}
+        test_speakers : (n,) speaker of the test of each trial, if known
         """
 
     @abstractmethod
     def transform(
-        self, logs: LogLikelihoods, near_matches: NearMatches | None = None
+        self,
+        logs: LogLikelihoods,
+        near_matches: NearMatches | None = None,
+        measures: Measures | None = None,
     ) -> LogLikelihoods:
-        """Return calibrated log-likelihoods, of the shape of those in `logs`."""
+        """Return calibrated log-likelihoods, of the shape of those in `logs`.
+
+        near_matches, measures : near-match evidence and amounts of evidence of the trials, if the scorer has them
+        """
 
     @property
     def largest_llr(self) -> float:

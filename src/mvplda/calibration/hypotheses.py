@@ -21,7 +21,7 @@ from ..labels import as_array
 from ..persistence import check_answers
 from ..scoring.answer import hypothesis_name
 from ..scoring.question import Hypothesis, LogLikelihoods, NearMatches, with_near_matches
-from .calibrator import Calibrator, G
+from .calibrator import Calibrator, G, Measures
 
 JOINT_EVIDENCE = "together"
 """Key of the weight of the joint evidence of several views, beyond the evidence of each view."""
@@ -99,27 +99,22 @@ class HypothesisCalibrator(Calibrator):
         speakers: ArrayLike,
         corpora: ArrayLike | None = None,
         near_matches: NearMatches | None = None,
+        measures: Measures | None = None,
+        test_speakers: ArrayLike | None = None,
     ) -> Self:
         hypotheses = list(logs)
         evidence, names = _evidence_columns(logs, near_matches)
         if not np.isfinite(evidence).all():
             raise NumericalError("some log-likelihoods are NaN or infinite: leave these trials out")
-        truth = np.asarray(truth)
-        if truth.shape != evidence.shape[:1] or truth.dtype.kind not in "iu":
-            raise DataError(
-                f"truth must hold the index of the true hypothesis of each of {len(evidence)} trials; "
-                f"got {truth.dtype} of shape {truth.shape}"
-            )
+        truth = check_truth(truth, len(evidence), len(hypotheses))
         occurring = np.unique(truth)
-        if len(occurring) < 2:
-            raise DataError("calibration needs trials of at least two hypotheses")
         self.n_speakers_ = len(np.unique(as_array(speakers)))
 
         # A hypothesis without trials is left out of the fit: all evidence for it would count as an error.
         weights, constants, self.outlier_probability_ = _fit_multinomial(
             evidence[:, occurring],
             np.searchsorted(occurring, truth),
-            _trial_weights(truth, corpora),
+            trial_weights(truth, corpora),
             self.n_speakers_,
             self.errors,
         )
@@ -130,11 +125,15 @@ class HypothesisCalibrator(Calibrator):
         return self
 
     def transform(
-        self, logs: LogLikelihoods, near_matches: NearMatches | None = None
+        self,
+        logs: LogLikelihoods,
+        near_matches: NearMatches | None = None,
+        measures: Measures | None = None,
     ) -> dict[Hypothesis, Array]:
         """Return calibrated log-likelihoods; `logs` must contain the hypothesis of each view alone.
 
         near_matches : evidence of near matches, added to C(h) before the outlier probability
+        measures : not used
         """
         check_is_fitted(self, "weights_")
         evidence, names = _evidence_columns(logs, near_matches)
@@ -144,12 +143,8 @@ class HypothesisCalibrator(Calibrator):
 
         # Near matches add hypotheses, which the softmax has to include.
         by_hypothesis = {h: weighted[..., k] for k, h in enumerate(logs)}
-        all_logs = list(with_near_matches(by_hypothesis, near_matches).values())
-        stacked = np.stack(all_logs, axis=-1)
-        log_posterior = stacked - np.logaddexp.reduce(stacked, axis=-1, keepdims=True)
-        log_outlier = np.log(self.outlier_probability_ / len(constants))
-        calibrated = np.logaddexp(np.log1p(-self.outlier_probability_) + log_posterior, log_outlier)
-        return {h: calibrated[..., k] for k, h in enumerate(logs)}
+        mixed = with_near_matches(by_hypothesis, near_matches)
+        return with_outliers(mixed, self.outlier_probability_)
 
     def check_state(self) -> None:
         """Raise an error unless the calibrator gives finite log-likelihoods for ordinary input."""
@@ -230,7 +225,31 @@ def _evidence_columns(
     return np.stack(rows, axis=-2), names
 
 
-def _trial_weights(truth: IntArray, corpora: ArrayLike | None) -> Array:
+def with_outliers(logs: LogLikelihoods, outlier_probability: float) -> dict[Hypothesis, Array]:
+    """Return log posteriors at equal priors, mixed with an outlier probability: log((1 - d) p(h) + d / hypotheses)."""
+    stacked = np.stack(list(logs.values()), axis=-1)
+    log_posterior = stacked - np.logaddexp.reduce(stacked, axis=-1, keepdims=True)
+    log_outlier = np.log(outlier_probability / len(logs))
+    mixed = np.logaddexp(np.log1p(-outlier_probability) + log_posterior, log_outlier)
+    return {h: mixed[..., k] for k, h in enumerate(logs)}
+
+
+def check_truth(truth: ArrayLike, n_trials: int, n_hypotheses: int) -> IntArray:
+    """Return the index of the true hypothesis of each trial; raise an error for other values."""
+    indices = np.asarray(truth)
+    if indices.shape != (n_trials,) or indices.dtype.kind not in "iu":
+        raise DataError(
+            f"truth must hold the index of the true hypothesis of each of {n_trials} trials; "
+            f"got {indices.dtype} of shape {indices.shape}"
+        )
+    if len(np.unique(indices)) < 2:
+        raise DataError("calibration needs trials of at least two hypotheses")
+    if indices.min() < 0 or indices.max() >= n_hypotheses:
+        raise DataError(f"truth holds an index outside the {n_hypotheses} hypotheses of logs")
+    return indices
+
+
+def trial_weights(truth: IntArray, corpora: ArrayLike | None) -> Array:
     """Return (n,) weights with sum 1: equal totals of all corpora, and of the hypotheses within each corpus."""
     corpus_codes = np.zeros(len(truth), dtype=np.int64)
     if corpora is not None:

@@ -8,7 +8,7 @@ interface unchanged.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
@@ -40,6 +40,15 @@ class Deployable(ABC):
         """Return near-match evidence per trial, for one of `views`; None if the scorer does not model near matches."""
         return None
 
+    def evidence_measures(
+        self, enrol: Profiles, test: Profiles, pairs: IntArray | None
+    ) -> dict[str, Array] | None:
+        """Return amounts of evidence per trial by name, such as log seconds of speech; None if there are none.
+
+        More evidence is a larger number. The values have the shape of the trials: (profiles, tests), or (pairs,).
+        """
+        return None
+
     def nearest_classes(self, view: str) -> IntArray | None:
         """Return the k most similar known classes of each known class, (classes, k).
 
@@ -56,6 +65,23 @@ def deployed_scorer(scorer: BaseScorer, profiles: Profiles | None) -> BaseScorer
 def domain_as_prior(scorer: BaseScorer) -> BaseScorer:
     """Return a scorer with its current domain as prior domain; the scorer itself if it has no domain."""
     return scorer.with_domain_as_prior() if isinstance(scorer, Deployable) else scorer
+
+
+def find_evidence_measures(
+    scorer: BaseScorer, enrol: Profiles, test: Profiles, pairs: IntArray | None
+) -> dict[str, Array] | None:
+    """Return the amounts of evidence by a scorer, or by the first of its components that measures them.
+
+    pairs : (n, 2) row of a profile and row of a test; None: all
+    """
+    scorer = getattr(scorer, "fitted_scorer", scorer)
+    if isinstance(scorer, Deployable):
+        return scorer.evidence_measures(enrol, test, pairs)
+    for component, enrol_columns, test_columns in _component_profiles(scorer, enrol, test):
+        measures = find_evidence_measures(component, enrol_columns, test_columns, pairs)
+        if measures is not None:
+            return measures
+    return None
 
 
 def find_near_matches(
@@ -75,16 +101,26 @@ def find_near_matches(
     scorer = getattr(scorer, "fitted_scorer", scorer)
     if isinstance(scorer, Deployable):
         return scorer.near_matches(enrol, test, pairs, views)
-    stop = 0
-    for component, _ in scorer.components():
-        columns = slice(stop, stop + component.width_out)
-        stop = columns.stop
-        enrol_columns = replace(enrol, y=enrol.y[:, columns])
-        test_columns = replace(test, y=test.y[:, columns])
+    for component, enrol_columns, test_columns in _component_profiles(scorer, enrol, test):
         near_matches = find_near_matches(component, enrol_columns, test_columns, pairs, views)
         if near_matches is not None:
             return near_matches
     return None
+
+
+def _component_profiles(
+    scorer: BaseScorer, enrol: Profiles, test: Profiles
+) -> Iterator[tuple[BaseScorer, Profiles, Profiles]]:
+    """Yield each component of a scorer with its columns of both sides."""
+    stop = 0
+    for component, _ in scorer.components():
+        columns = slice(stop, stop + component.width_out)
+        stop = columns.stop
+        yield (
+            component,
+            replace(enrol, y=enrol.y[:, columns]),
+            replace(test, y=test.y[:, columns]),
+        )
 
 
 def deployed_classes(

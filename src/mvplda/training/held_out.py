@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from sklearn.base import clone
@@ -15,7 +15,7 @@ from sklearn.base import clone
 from .._progress import Progress
 from .._typing import Array, BoolArray, Card, Columns, IntArray, Names
 from ..bundle import Bundle
-from ..calibration import Calibrator, HypothesisCalibrator
+from ..calibration import Calibrator, HypothesisCalibrator, Measures
 from ..decisions import (
     LOWEST_THRESHOLD,
     MeasuredRates,
@@ -28,7 +28,7 @@ from ..kinds import TARGET, kinds_by_pattern
 from ..metrics import cllr, eer, threshold_for
 from ..metrics.curves import min_cllr
 from ..models.base import release_caches
-from ..models.deployment import domain_as_prior
+from ..models.deployment import domain_as_prior, find_evidence_measures
 from ..models.heldout import held_out_trials
 from ..scoring.answer import question_key
 from ..scoring.profiles import Profiles
@@ -56,6 +56,14 @@ FARS = (0.01, 0.05, 0.02, 0.005, 0.001)
 
 MAX_FOLD_TESTS, MAX_FOLD_TRIALS = 1000, 10_000
 """Largest numbers of tests per fold, and of trials per fold and kind."""
+
+
+class HeldOutEvidence(NamedTuple):
+    """Evidence of trials before calibration: log-likelihoods, near-match evidence, and amounts of evidence."""
+
+    logs: LogLikelihoods
+    near_matches: NearMatches | None
+    measures: Measures
 
 
 class HeldOutModels:
@@ -119,22 +127,29 @@ class HeldOutModels:
         agrees = [set(same) <= set(shared) for shared in self.trials[0].hypotheses]
         return np.take(agrees, self.truth)
 
-    def evidence(self, known: Sequence[str] = ()) -> tuple[LogLikelihoods, NearMatches | None]:
-        """Return uncalibrated log-likelihoods, {hypothesis: (n,)}, and the near-match evidence of all trials.
+    def evidence(self, known: Sequence[str] = ()) -> HeldOutEvidence:
+        """Return the uncalibrated evidence of all trials.
 
         known : views in which each profile claims a known class
         """
 
         def measure(
             model: Bundle, enrol: Profiles, test: Profiles, question: Question, pairs: IntArray
-        ) -> tuple[LogLikelihoods, NearMatches | None]:
+        ) -> HeldOutEvidence:
             logs = model.fitted_scorer.log_likelihoods(enrol, test, question, pairs=pairs)
-            return logs, model.near_matches(enrol, test, pairs, model.views)
+            near_matches = model.near_matches(enrol, test, pairs, model.views)
+            measures = find_evidence_measures(model.fitted_scorer, enrol, test, pairs) or {}
+            return HeldOutEvidence(logs, near_matches, measures)
 
         folds = self._ask_folds(measure, None, known, ())
-        first_logs, _ = folds[0]
-        logs = {h: np.concatenate([fold_logs[h] for fold_logs, _ in folds]) for h in first_logs}
-        return logs, NearMatches.concatenate([near_matches for _, near_matches in folds])
+        return HeldOutEvidence(
+            {h: np.concatenate([fold.logs[h] for fold in folds]) for h in folds[0].logs},
+            NearMatches.concatenate([fold.near_matches for fold in folds]),
+            {
+                name: np.concatenate([fold.measures[name] for fold in folds])
+                for name in folds[0].measures
+            },
+        )
 
     def llrs(self, same: Sequence[str] | None, named: Sequence[str]) -> Array:
         """Return the (n,) LLRs of all trials, each by the model of its fold.
@@ -253,14 +268,21 @@ def calibrate_on_held_out(
         questions_by_known[views[1:]] = [views]
     for known, questions in questions_by_known.items():
         try:
-            logs, near_matches = held.evidence(known)
+            logs, near_matches, measures = held.evidence(known)
         except LabelError:
             # the scorer has no known classes, or each phrase has a single speaker, who is held out
             if not known:
                 raise
             continue
         fitted = clone(calibrator or HypothesisCalibrator(errors=OUTLIER_PRIOR))
-        fitted.fit(logs, held.truth, speakers=held.people[0], near_matches=near_matches)
+        fitted.fit(
+            logs,
+            held.truth,
+            speakers=held.people[0],
+            near_matches=near_matches,
+            measures=measures,
+            test_speakers=held.people[1],
+        )
         for same in questions:
             question = Question(same, known=known or None)
             key = question_key(question, views)
@@ -271,7 +293,7 @@ def calibrate_on_held_out(
             )
             scores[key] = (
                 same,
-                question.ratio(views).of(fitted.transform(logs, usable_matches)),
+                question.ratio(views).of(fitted.transform(logs, usable_matches, measures)),
             )
     bundle.calibrations = calibrations
     bundle.points, measured = held.measure(scores, fars)
