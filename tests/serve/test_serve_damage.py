@@ -23,7 +23,7 @@ from mvplda.serve.store import Store
 from mvplda.serve.tables import DATA_KEYS, ENROLMENTS, PROFILES
 from mvplda.serve.templates import Templates
 
-FREE = Settings(key_rate=0, profile_rate=0, lock_after=10**9)
+FREE = Settings(key_rate=0, profile_rate=0, lock_after=10**9, least_llr=-100.0)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -240,3 +240,112 @@ def test_the_command_check_names_damage_and_ends_with_a_status(tmp_path, monkeyp
         monkeypatch.setenv("MVPLDA_MASTER_KEY", "b" * 43 + "=")
         result = CliRunner().invoke(main, run)
         assert "master key differs" in result.output
+
+
+# -- any changed value -----------------------------------------------------------------------
+
+LENGTHS = [b"", b"x", b"y" * 27, b"z" * 60, b"z" * 68, b"z" * 500]
+BITS = ["bit 0", "bit 9", "bit -1", "shortened"]
+TIMES = [1e300, -1e300, float("inf")]
+CHANGES: dict[str, list[Any]] = {
+    "enrollments.share": [*LENGTHS, *BITS],
+    "enrollments.vector": [*LENGTHS, *BITS, None],
+    "enrollments.phrase": ["another"],
+    "enrollments.number": [77],
+    "enrollments.created": [1e300],
+    "enrollments.speech_s": [float("inf")],
+    "data_keys.wrapped": [*LENGTHS, *BITS],
+    "profiles.phrases": ["{", "[]", "null", '{"a": 3}', '{"a": null}', "3", "{}"],
+    "profiles.consent": ["{", "[]", "3", None],
+    "profiles.state": ["enrolmed"],
+    "profiles.model": [None, "x"],
+    "profiles.speech_s": [float("inf"), -1e300],
+    "profiles.change": [-5, 2**62],
+    **{f"profiles.{name}": TIMES for name in ("created", "last_used", "locked_until")},
+    **{f"profiles.{name}": [-5, 0, 2**31 - 1] for name in ("version", "next_number", "failures")},
+}
+# SQLite stores any type in any column
+TEXTS = ["enrollments.share", "enrollments.created", "data_keys.wrapped", "profiles.created"]
+TEXTS += ["profiles.version", "profiles.change", "profiles.rate_until"]
+
+
+def change(bench: Bench, name: str, column: str, value: Any) -> None:
+    """Change a value behind the service."""
+    store = bench.service.store
+    table, _, column = column.partition(".")
+    database = store.key_database if table == "data_keys" else store.database
+    chosen = f"{'id' if table == 'profiles' else 'profile'} = '{name}'"
+    if table == "enrollments":
+        chosen += " AND number = 2"
+    with database.begin() as connection:
+        query = f"SELECT {column} FROM {table} WHERE {chosen}"
+        before = connection.exec_driver_sql(query).scalar()
+        if value == "shortened":
+            value = before[:-8]
+        elif str(value).startswith("bit "):
+            value = flip(before, int(value.split()[1]))
+        statement = sa.text(f"UPDATE {table} SET {column} = :value WHERE {chosen}")
+        connection.execute(statement, {"value": value})
+
+
+@pytest.mark.slow
+def test_whatever_value_is_changed_nobody_else_is_touched(bench):
+    tried = [(column, value) for column, values in CHANGES.items() for value in values]
+    if not bench.service.store.is_postgres:
+        tried += [(column, "a text") for column in TEXTS]
+    others = [bench.person(40), bench.person(42)]
+    heard = {"vector": bench.world.say(40, 0)[0].tolist(), "top": 10}
+    for column, value in tried:
+        broken = bench.person(41)
+        change(bench, broken, column, value)
+        calls = restarted(bench)
+        answers = [
+            calls.verify(others[0], bench.world.say(40, 0)[0]),
+            calls.verify(others[1], bench.world.say(42, 0)[0]),
+            calls("GET", "/v1/ready"),
+            calls("GET", "/v1/profiles"),
+        ]
+        assert [answer.status_code for answer in answers] == [200] * 4, (column, value)
+        assert None not in [answer.json()["llr"] for answer in answers[:2]]
+        candidates = calls("POST", "/v1/identify", json=heard).json()["candidates"]
+        assert {row["profileId"] for row in candidates} >= set(others), (column, value)
+        mine = [
+            calls.verify(broken, bench.world.say(41, 0)[0]),
+            calls("GET", f"/v1/profiles/{broken}"),
+            calls.enrol(broken, bench.world.say(41, 0)[0]),
+            calls("GET", f"/v1/profiles/{broken}/export"),
+            calls("POST", "/v1/challenges", json={"profileId": broken}),
+        ]
+        assert max(answer.status_code for answer in mine) < 500, (column, value)
+        check(bench)
+        repaired = [
+            calls("POST", f"/v1/profiles/{broken}/reset"),
+            calls("DELETE", f"/v1/profiles/{broken}"),
+        ]
+        assert [answer.status_code for answer in repaired] == [200, 200], (column, value)
+
+
+def test_rows_that_postgresql_cannot_read_are_left_out(postgres):
+    with make_bench(Store(postgres.new_database()), FREE) as bench:
+        broken, other = bench.person(40), bench.person(41)
+        others = [c.name for c in ENROLMENTS.columns if c.name != "share"]
+        with bench.service.store.database.begin() as connection:
+            # the error that PostgreSQL reports for a page or a long value that is lost
+            connection.exec_driver_sql(
+                "CREATE FUNCTION lost() RETURNS bytea LANGUAGE plpgsql AS "
+                "'BEGIN RAISE EXCEPTION USING ERRCODE = ''XX001''; END'"
+            )
+            connection.exec_driver_sql("ALTER TABLE enrollments RENAME TO stored")
+            connection.exec_driver_sql(
+                f"CREATE VIEW enrollments AS SELECT {', '.join(others)}, "
+                f"CASE WHEN profile = '{broken}' THEN lost() ELSE share END AS share FROM stored"
+            )
+        calls = restarted(bench)
+        assert states(calls, bench, {other: 41, broken: 40}) == {other: 200, broken: 409}
+        heard = {"vector": bench.world.say(41, 0)[0].tolist()}
+        answer = calls("POST", "/v1/identify", json=heard).json()
+        assert [row["profileId"] for row in answer["candidates"]] == [other]
+        for _ in range(2):
+            assert check(bench).damaged == {broken: ["recordings"]}
+        assert calls("DELETE", f"/v1/profiles/{broken}").json()["state"] == "deleted"
+        assert check(bench).damaged == {}

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 from sqlalchemy import bindparam
 
+from .database import UnreadableRows
+from .domain import CHANGE_NUMBER
 from .schemas import DamagedProfile
 from .store import Store, Transaction
-from .tables import ENROLMENTS, PROFILES, EnrolmentRow, ProfileRow
+from .tables import PROFILES, EnrolmentRow, ProfileRow
 from .templates import Templates
 
 # Profiles that the check reads at a time.
@@ -26,11 +27,6 @@ PROFILE_PAGE = (
     .order_by(PROFILES.c.id)
     .limit(PAGE)
 )
-RECORDINGS = (
-    sa.select(ENROLMENTS)
-    .where(ENROLMENTS.c.profile.in_(bindparam("names", expanding=True)))
-    .order_by(ENROLMENTS.c.profile, ENROLMENTS.c.number)
-)
 # A row that another connection holds must not delay those who find the damage: it is marked later.
 FREE = (
     sa.select(PROFILES)
@@ -41,7 +37,11 @@ FREE = (
 SET_DAMAGED = (
     PROFILES.update()
     .where(PROFILES.c.id == bindparam("name"))
-    .values(damaged=bindparam("at"), version=PROFILES.c.version + 1)
+    .values(
+        damaged=bindparam("at"),
+        # a damaged version may be the largest number
+        version=sa.case((PROFILES.c.version < 2**30, PROFILES.c.version + 1), else_=1),
+    )
 )
 
 
@@ -98,27 +98,53 @@ def check_database(store: Store, templates: Templates) -> CheckReport:
     while True:
         with store.read() as work:
             rows = work.rows(ProfileRow, PROFILE_PAGE, after=after)
-            faults = find_faults(work, templates, rows, report)
         if not rows:
             return report
+        faults, unreadable = _find_page_faults(store, templates, rows, report)
         after = rows[-1].id
         suspects = [row.id for row in rows if row.id in faults or row.damaged is not None]
         if suspects:
-            _confirm(store, templates, suspects, report)
+            _confirm(store, templates, suspects, unreadable, report)
 
 
-def _confirm(store: Store, templates: Templates, names: Sequence[str], report: CheckReport) -> None:
+def _find_page_faults(
+    store: Store, templates: Templates, rows: Sequence[ProfileRow], report: CheckReport
+) -> tuple[dict[str, list[str]], set[str]]:
+    """Return the faults of profiles, and the profiles with rows that the database itself cannot read."""
+    try:
+        with store.read() as work:
+            return find_faults(work, templates, rows, report), set()
+    except UnreadableRows:
+        unreadable = templates.take_damage()
+    report.profiles += len(unreadable)
+    with store.read() as work:
+        readable = [row for row in rows if row.id not in unreadable]
+        faults = find_faults(work, templates, readable, report)
+    return faults | {name: [what] for name, what in unreadable.items()}, set(unreadable)
+
+
+def _confirm(
+    store: Store,
+    templates: Templates,
+    names: Sequence[str],
+    unreadable: set[str],
+    report: CheckReport,
+) -> None:
     """Read suspected profiles again under a lock, set their marks, and complete the report."""
     with store.write() as work:
         rows = work.rows(ProfileRow, FREE, names=names)
-        faults = find_faults(work, templates, rows)
+        faults = find_faults(work, templates, [row for row in rows if row.id not in unreadable])
+        faults |= {name: [UNREADABLE] for name in unreadable}
         for row in rows:
             found = faults.get(row.id, [])
             if NO_KEY in found:
                 report.keyless.append(row.id)
             elif found:
                 report.damaged[row.id] = found
-            if found and NO_KEY not in found and row.damaged is None:
+            if found == [CHANGE]:
+                # the row is numbered again at the end of the transaction
+                work.changed.add(row.id)
+            elif found and NO_KEY not in found and row.damaged is None:
                 set_mark(work, row.id, work.now)
                 work.note("damaged", row.id, None, what=", ".join(found[:NAMED]))
             elif not found and row.damaged is not None:
@@ -131,6 +157,8 @@ def _confirm(store: Store, templates: Templates, names: Sequence[str], report: C
 
 
 NO_KEY = "no data key"
+CHANGE = "change"
+UNREADABLE = "recordings"
 
 
 def find_faults(
@@ -141,21 +169,29 @@ def find_faults(
 ) -> dict[str, list[str]]:
     """Return {profile: data that cannot be read}, without profiles that can be read completely."""
     living = [row for row in rows if row.state != "deleted"]
+    last_change = int(work.value(CHANGE_NUMBER))
     names = [row.id for row in living]
     keys = templates.store.all_keys(names, work)
     recordings: dict[str, list[EnrolmentRow]] = {}
-    for recording in work.rows(EnrolmentRow, RECORDINGS, names=names):
+    for recording in templates.all_enrolments(work, names):
         recordings.setdefault(recording.profile, []).append(recording)
     faults = {}
     for row in living:
-        members = recordings.get(row.id, [])
+        members = sorted(recordings.get(row.id, []), key=lambda recording: recording.number)
         found = list(_faults(work, templates, row, keys.get(row.id), members))
+        if not is_change(row.change, last_change):
+            found.append(CHANGE)
         if found:
             faults[row.id] = found
         if report is not None:
             report.profiles += 1
             report.recordings += len(members)
     return faults
+
+
+def is_change(number: object, last: int) -> bool:
+    """Return whether a number is that of a change of profiles."""
+    return isinstance(number, int) and 0 <= number <= last
 
 
 def _faults(
@@ -166,9 +202,10 @@ def _faults(
     recordings: Sequence[EnrolmentRow],
 ) -> Iterable[str]:
     """Yield the data of a profile that cannot be read."""
-    for name, text in (("phrases", row.phrases), ("consent", row.consent)):
+    yield from row.damaged_columns()
+    for name, read in (("phrases", row.texts), ("consent", row.consent_record)):
         try:
-            json.loads(text or "null")
+            read()
         except ValueError:
             yield name
     if row.state == "opted_out":
@@ -182,6 +219,9 @@ def _faults(
         yield problem.what
         return
     for recording in recordings:
+        if not recording.is_readable():
+            yield f"recording {recording.number}"
+            continue
         try:
             templates.share(recording, key)
             templates.vector(recording, key)

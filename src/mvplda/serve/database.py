@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError
 
 from .._optional import need
 from ..exceptions import ParameterError
@@ -20,6 +21,21 @@ from .settings import Settings
 ADVISORY_LOCK = 7215843
 # SQLite: seconds that a thread waits for the writers of its own process.
 WRITER_S = 10.0
+
+
+# SQLSTATE of PostgreSQL, and codes of SQLite, of a row or page that cannot be read.
+CORRUPTED = ("XX001", "XX002")
+
+
+def is_corruption(error: DBAPIError) -> bool:
+    """Return whether the database reports that it cannot read its own rows."""
+    state = getattr(error.orig, "sqlstate", None)
+    code = getattr(error.orig, "sqlite_errorcode", None)
+    return state in CORRUPTED or (code is not None and code & 0xFF == sqlite3.SQLITE_CORRUPT)
+
+
+class UnreadableRows(Exception):
+    """The database cannot read rows of some profiles; these were found, and are left out from now on."""
 
 
 class Database:

@@ -28,8 +28,8 @@ MASTER = "MVPLDA_MASTER_KEY"
 NEW_MASTER = "MVPLDA_NEW_MASTER_KEY"
 # Bytes of the mark of a master key that precede a wrapped data key.
 MARK_BYTES = 8
-# Length of data keys that were wrapped before marks were stored with them: nonce, key and tag.
-UNMARKED_BYTES = 12 + KEY_BYTES + 16
+# Length of a wrapped data key: mark, nonce, key and tag.
+WRAPPED_BYTES = MARK_BYTES + 12 + KEY_BYTES + 16
 # Seconds between two searches for a master key that is not known yet.
 SEARCH_S = 1.0
 
@@ -192,21 +192,13 @@ class Vault:
 
     def unwrap(self, wrapped: bytes, name: str) -> bytes:
         """Return a data key; raise `ValueError` if it is damaged."""
-        if len(wrapped) == UNMARKED_BYTES:
-            return self._unwrap_unmarked(wrapped, name)
+        if not isinstance(wrapped, bytes) or len(wrapped) != WRAPPED_BYTES:
+            raise ValueError(f"the data key of {name} has another length than data keys have")
         mark = wrapped[:MARK_BYTES].hex()
         master = self.masters.find(mark)
         if master is None:
             raise UnknownMasterKey(mark)
         return self.open(master.derived("wrapping"), wrapped[MARK_BYTES:], name)
-
-    def _unwrap_unmarked(self, wrapped: bytes, name: str) -> bytes:
-        for master in self.masters.all():
-            try:
-                return self.open(master.derived("wrapping"), wrapped, name)
-            except ValueError:
-                continue
-        raise ValueError(f"no master key decrypts the data key of {name}")
 
     def seal(self, key: bytes, data: bytes, address: str) -> bytes:
         """Encrypt data of one row; it can be decrypted with the address of this row only."""
@@ -217,6 +209,8 @@ class Vault:
         from cryptography.exceptions import InvalidTag
 
         try:
+            if not isinstance(data, bytes):
+                raise ValueError("SQLite stores any type in any column")
             return bytes(self._cipher(key).decrypt(data[:12], data[12:], address.encode()))
         except (InvalidTag, ValueError) as error:
             raise ValueError(

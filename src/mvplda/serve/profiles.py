@@ -38,6 +38,7 @@ from .tables import (
     PROFILES,
     AuditRow,
     ProfileRow,
+    is_time,
 )
 from .templates import Templates
 
@@ -146,9 +147,12 @@ class ProfileStore:
         return {profile.id: profile for profile in profiles}
 
     def check_damage(self, row: ProfileRow) -> None:
-        """Raise if a profile is marked as damaged."""
+        """Raise if a profile is marked as damaged, or has values that the service never writes."""
         if row.damaged is not None:
             raise DamagedProfile("found earlier")
+        columns = row.damaged_columns()
+        if columns:
+            raise self.templates.damage(row.id, columns[0])
 
     def locked_one(self, work: Transaction, name: str) -> ProfileRow:
         return self.checked(self.locked(work, [name]).get(name))
@@ -159,14 +163,14 @@ class ProfileStore:
             raise Problem(404, "not-found", "there is no such profile")
         if row.state == "deleted":
             self.templates.forget(row.id)
-            raise Problem(410, "deleted", f"the profile was deleted at {iso(row.updated)}")
+            raise Problem(410, "deleted", f"the profile was deleted at {stored_iso(row.updated)}")
         return row
 
     def state(self, work: Transaction, row: ProfileRow) -> State:
         """Return the state: that in the row, or damaged, expired or stale, depending on data, time and model."""
         if row.state in ("opted_out", "deleted"):
             return row.state
-        if row.damaged is not None:
+        if row.damaged is not None or row.damaged_columns():
             return "damaged"
         if row.state not in ("enrolling", "enrolled"):
             return row.state
@@ -211,6 +215,7 @@ class ProfileStore:
             texts = self.texts(row)
         except DamagedProfile:
             state = "damaged"
+        row = row.repaired()
         for label, text in texts.items():
             remaining[text] = max(0, required - counts[row.id, label])
         locked = row.locked_until
@@ -293,12 +298,16 @@ class ProfileStore:
 
     def erase(self, work: Transaction, name: str, state: str) -> ProfileReply:
         """Opt out or delete: at once, from any state."""
-        row = self.locked_one(work, name)
+        damaged_row = self.locked_one(work, name)
+        row = damaged_row.repaired()
         # the key first: whatever happens afterwards, nothing can be decrypted
         self.store.destroy_key(name, work)
         self.templates.wipe(work, name)
         work.run(DELETE_CHALLENGES, name=name)
-        values: dict[str, object] = {**EMPTY_COLUMNS, "state": state, "phrases": "{}"}
+        values: dict[str, object] = {
+            column: getattr(row, column) for column in damaged_row.damaged_columns()
+        }
+        values |= {**EMPTY_COLUMNS, "state": state, "phrases": "{}"}
         if state == "deleted":
             values |= {"user_id": None, "consent": None}
         action = "delete" if state == "deleted" else "opt-out"
@@ -312,7 +321,7 @@ class ProfileStore:
                 enrollmentId=recording.number,
                 phrase=recording.phrase,
                 session=recording.session,
-                created=iso(recording.created),
+                created=stored_iso(recording.created),
                 speechLength=recording.speech_s,
                 vectorKept=recording.vector is not None,
                 extractor=recording.extractor,
@@ -330,10 +339,9 @@ class ProfileStore:
 
     def _consent(self, row: ProfileRow) -> Json | None:
         try:
-            consent: Json | None = json.loads(row.consent or "null")
+            return row.consent_record()
         except ValueError as error:
             raise self.templates.damage(row.id, "consent") from error
-        return consent
 
     # -- reading -------------------------------------------------------------
 
@@ -476,14 +484,15 @@ class ProfileStore:
         if row.state == "opted_out":
             raise Problem(409, "state", "the profile has opted out", state="opted_out")
         self.templates.wipe(work, name)
-        values = {**EMPTY_COLUMNS, "failures": 0, "locked_until": None}
-        if row.damaged is not None:
-            values |= self._repair(work, row)
-        return self._settle(work, row, "reset", {}, **values)
+        values = self._repair(work, row)
+        values |= {**EMPTY_COLUMNS, "failures": 0, "locked_until": None}
+        return self._settle(work, row.repaired(), "reset", {}, **values)
 
     def _repair(self, work: Transaction, row: ProfileRow) -> dict[str, object]:
-        """Return columns of a damaged profile that has no recordings any more; replace a data key that is damaged."""
-        values: dict[str, object] = {"damaged": None}
+        """Return columns of a profile that has no recordings any more; replace a data key that is damaged."""
+        repaired = row.repaired()
+        values = {column: getattr(repaired, column) for column in row.damaged_columns()}
+        values["damaged"] = None
         try:
             self.templates.data_key(work, row.id)
         except DamagedProfile:
@@ -527,11 +536,16 @@ class ProfileStore:
         return self.state(work, row)
 
 
+def stored_iso(at: float) -> str:
+    """Return a stored time in ISO 8601; that of a damaged one is the year 1970."""
+    return iso(at if is_time(at) else 0.0)
+
+
 def audit_entry(row: AuditRow) -> AuditEntry:
     """Return an audit entry with the field names of the API; its detail is added as further fields."""
     return AuditEntry(
         id=str(row.id),
-        at=iso(row.at),
+        at=stored_iso(row.at),
         caller=row.caller,
         action=row.action,
         profileId=row.profile,

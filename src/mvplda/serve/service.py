@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
@@ -13,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from .damage import mark_profiles
+from .database import UnreadableRows
 from .index import SpeakerSearch
 from .keys import Caller, MasterKey, Vault
 from .model import Model
@@ -30,6 +33,8 @@ Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
 # Seconds after which marks of damaged profiles are stored again that could not be stored.
 MARK_S = 1.0
+# Times that an operation is tried that other people's damaged rows stop.
+REPEATS = 3
 # Seconds between two deletions of rows that are too old to be stored.
 CLEAN_UP_S = 3600.0
 
@@ -80,11 +85,24 @@ class Service:
     ) -> Result:
         """Run an operation in one transaction: it is stored completely or not at all."""
         self._clean_up()
-        try:
+
+        def run() -> Result:
             with self.store.write(caller) as work:
                 return operation(work, *arguments, **options)
+
+        return self._run(run)
+
+    def _run(self, operation: Callable[[], Result]) -> Result:
+        """Run an operation, mark the damage that it found, and repeat it if damaged rows of others stopped it."""
+        try:
+            for _ in range(REPEATS):
+                with suppress(UnreadableRows):
+                    return operation()
+                self.mark_damaged()
         finally:
             self.mark_damaged()
+        detail = "the database cannot read its rows: nothing was changed"
+        raise Problem(503, "database", detail, wait=2)
 
     def verify(self, attempts: Sequence[Attempt]) -> list[VerifyReply | Exception]:
         """Decide attempts on different profiles in one transaction.
@@ -100,15 +118,11 @@ class Service:
 
     def identify(self, *arguments: Any) -> IdentifyReply:
         """Identify a speaker; see `SpeakerSearch.identify`."""
-        try:
-            return self.index.identify(*arguments)
-        finally:
-            self.mark_damaged()
+        return self._run(partial(self.index.identify, *arguments))
 
     def warm(self) -> None:
         """Read what the first requests need."""
-        self.index.warm()
-        self.mark_damaged()
+        self._run(self.index.warm)
 
     def mark_damaged(self) -> None:
         """Mark profiles whose data were found damaged, so that all processes leave them out.

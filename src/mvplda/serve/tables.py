@@ -6,8 +6,9 @@ The columns of a table with a record are the fields of the record, so that ``Pro
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import NamedTuple, get_args, get_type_hints
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from sqlalchemy import (
     BigInteger,
@@ -75,9 +76,66 @@ class ProfileRow:
     def texts(self) -> dict[str, str]:
         """Return the phrases of the profile: {label: text}; raise `ValueError` if they are damaged."""
         texts = json.loads(self.phrases)
-        if not isinstance(texts, dict):
+        if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
             raise ValueError(f"expected an object of phrases; got {self.phrases[:40]!r}")
         return texts
+
+    def consent_record(self) -> dict[str, object] | None:
+        """Return the consent; raise `ValueError` if it is damaged."""
+        consent = json.loads(self.consent or "null")
+        if consent is not None and not isinstance(consent, dict):
+            raise ValueError(f"expected an object; got {consent!r}")
+        return consent
+
+    def damaged_columns(self) -> list[str]:
+        """Return the names of columns with values that the service never writes."""
+        names = [name for name in COUNTS if not is_count(getattr(self, name))]
+        if not names and self.next_number <= self.enrollments:
+            names.append("next_number")
+        if self.state not in get_args(State):
+            names.append("state")
+        if not is_time(self.speech_s):
+            names.append("speech_s")
+        for name in TIMES:
+            value = getattr(self, name)
+            if not is_time(value) and (value is not None or name in ("created", "updated")):
+                names.append(name)
+        return names
+
+    def repaired(self) -> ProfileRow:
+        """Return a copy with plain values in damaged columns."""
+        values: dict[str, Any] = {name: REPAIRED.get(name) for name in self.damaged_columns()}
+        return replace(self, **values)
+
+
+# Columns of a profile with numbers that count from zero, and with times.
+COUNTS = ("version", "enrollments", "next_number", "failures")
+TIMES = ("created", "updated", "last_used", "locked_until", "rate_until", "damaged")
+# Values in place of damaged ones; those of all other columns are None.
+REPAIRED: dict[str, Any] = {
+    "version": 1,
+    "enrollments": 0,
+    "next_number": 1,
+    "failures": 0,
+    "state": "created",
+    "speech_s": 0.0,
+    "created": 0.0,
+    "updated": 0.0,
+}
+# The end of the year 9999, in seconds.
+LAST_TIME = 253_402_300_799.0
+
+
+def is_count(value: object) -> bool:
+    """Return whether a value is a number that the service may have counted to."""
+    return isinstance(value, int) and 0 <= value < 2**31 - 1
+
+
+def is_time(value: object) -> bool:
+    """Return whether a value is a number of seconds between 1970 and the year 9999."""
+    return (
+        isinstance(value, (int, float)) and math.isfinite(value) and 0 <= float(value) <= LAST_TIME
+    )
 
 
 class EnrolmentRow(NamedTuple):
@@ -97,6 +155,10 @@ class EnrolmentRow(NamedTuple):
     extractor: str | None
     speech_s: float
     created: float
+
+    def is_readable(self) -> bool:
+        """Return whether the columns that are not encrypted have values that the service may have written."""
+        return is_time(self.speech_s) and is_time(self.created)
 
 
 class AuditRow(NamedTuple):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy import bindparam
+from sqlalchemy.exc import DBAPIError
 
 from .cells import Cell, Integers, merge_cells
+from .database import UnreadableRows, is_corruption
 from .keys import UnknownMasterKey, Vault, keyed_mark
 from .recordings import ProcessedRecording
 from .schemas import DamagedProfile, Problem
@@ -132,8 +134,39 @@ class Templates:
     # -- recordings ----------------------------------------------------------
 
     def enrolments(self, work: Transaction, name: str) -> list[EnrolmentRow]:
-        """Return the rows of a profile's recordings, in their order."""
-        return work.rows(EnrolmentRow, PROFILE_ENROLMENTS, name=name)
+        """Return the rows of a profile's recordings, in their order; raise if one is damaged."""
+        with self._unreadable([name]):
+            rows = work.rows(EnrolmentRow, PROFILE_ENROLMENTS, name=name)
+        for row in rows:
+            if not row.is_readable():
+                raise self.damage(name, f"recording {row.number}")
+        return rows
+
+    def all_enrolments(self, work: Transaction, names: Sequence[str]) -> list[EnrolmentRow]:
+        """Return the rows of the recordings of several profiles, also damaged ones."""
+        with self._unreadable(names):
+            return work.rows(EnrolmentRow, ENROLMENTS_OF, names=names)
+
+    @contextmanager
+    def _unreadable(self, names: Sequence[str]) -> Iterator[None]:
+        """Find the profiles whose rows the database itself cannot read, where a query of several fails.
+
+        Raises `UnreadableRows`; the transaction is repeated without them.
+        """
+        try:
+            yield
+        except DBAPIError as error:
+            if not is_corruption(error):
+                raise
+            for name in names:
+                try:
+                    with self.store.read() as work:
+                        work.rows(EnrolmentRow, PROFILE_ENROLMENTS, name=name)
+                except DBAPIError as problem:
+                    if not is_corruption(problem):
+                        raise
+                    self.damage(name, "recordings")
+            raise UnreadableRows from error
 
     def put(
         self,
@@ -172,13 +205,19 @@ class Templates:
 
     def share(self, row: EnrolmentRow, key: bytes) -> Integers:
         """Return the decrypted share of a recording; raise if it is damaged."""
-        return to_numbers(self._open(row, row.share, key))
+        data = self._open(row, row.share, key)
+        if len(data) % 8:
+            raise self.damage(row.profile, f"recording {row.number}")
+        return to_numbers(data)
 
     def vector(self, row: EnrolmentRow, key: bytes) -> NDArray[np.float32] | None:
         """Return the decrypted vector of a recording; None if it was not stored."""
         if row.vector is None:
             return None
-        return np.frombuffer(self._open(row, row.vector, key), dtype="<f4")
+        data = self._open(row, row.vector, key)
+        if len(data) % 4:
+            raise self.damage(row.profile, f"recording {row.number}")
+        return np.frombuffer(data, dtype="<f4")
 
     def _open(self, row: EnrolmentRow, data: bytes, key: bytes) -> bytes:
         try:
@@ -198,7 +237,7 @@ class Templates:
         """Return the sums of a profile, one cell per phrase and session."""
         name = profile.id
         with self._lock:
-            version, cells = self._cache.get(name, (0, []))
+            version, cells = self._cache.get(name, (-1, []))
             if version == profile.version:
                 self._cache.move_to_end(name)
                 return cells
@@ -225,7 +264,7 @@ class Templates:
         Those whose data keys are destroyed or whose data are damaged are left out.
         """
         rows: dict[str, list[EnrolmentRow]] = {}
-        for row in work.rows(EnrolmentRow, ENROLMENTS_OF, names=names):
+        for row in self.all_enrolments(work, names):
             rows.setdefault(row.profile, []).append(row)
         cells = {}
         for name, wrapped in self.store.all_keys(list(rows), work).items():
@@ -233,8 +272,12 @@ class Templates:
                 cells[name] = self._sums(rows[name], self.unwrap(work, name, wrapped))
         return cells
 
-    def _sums(self, rows: Iterable[EnrolmentRow], key: bytes) -> list[Cell]:
+    def _sums(self, rows: Sequence[EnrolmentRow], key: bytes) -> list[Cell]:
         recordings = [Cell(row.phrase, self.share(row, key), 1, row.session) for row in rows]
+        ranks = Counter(len(cell.total) for cell in recordings)
+        for row, cell in zip(rows, recordings, strict=True):
+            if len(cell.total) != ranks.most_common(1)[0][0]:
+                raise self.damage(row.profile, f"recording {row.number}")
         return merge_cells(recordings, per_phrase=True, per_session=True)
 
     # -- repeated recordings -------------------------------------------------

@@ -99,6 +99,7 @@ class Verifier:
         return None
 
     def _check_limits(self, work: Transaction, row: ProfileRow) -> None:
+        self.profiles.check_damage(row)
         until = row.locked_until
         if until is not None and until > work.now:
             detail = f"after {row.failures} rejections the profile is locked for a while"
@@ -229,7 +230,6 @@ class Verifier:
     def _obstacle(self, work: Transaction, attempt: Attempt, row: ProfileRow) -> str | None:
         """Return the reason if verification is impossible; otherwise set `attempt.cells` and return None."""
         state = self.profiles.current(work, row)
-        self.profiles.check_damage(row)
         if state != "enrolled":
             return STATE_REASONS.get(state, state)
         if attempt.recording.reason is not None:
@@ -285,8 +285,11 @@ class Verifier:
         texts = {**self.profiles.model.known_phrases}
         profile_texts = self.profiles.texts(row)
         texts |= {
-            cell.phrase: profile_texts[cell.phrase] for cell in self._complete_cells(work, row)
+            cell.phrase: profile_texts.get(cell.phrase, "")
+            for cell in self._complete_cells(work, row)
         }
+        if not all(texts.values()):
+            raise self.templates.damage(name, "phrases")
         # the phrase of the last challenge may be in a recording
         fresh = sorted(set(texts) - {row.last_phrase})
         if len(texts) < 2 or not fresh:

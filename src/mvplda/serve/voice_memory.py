@@ -13,6 +13,7 @@ from .._typing import Array
 from ..scoring.profiles import Profiles
 from ..scoring.search import SearchIndex
 from .cells import Cell, Integers, merge_cells
+from .domain import CHANGE_NUMBER
 from .model import VOICE, Model
 from .profiles import ProfileStore
 from .store import DAY, Transaction
@@ -33,7 +34,9 @@ IS_ENROLLED = sa.and_(
     last_use >= bindparam("since"),
 )
 CHANGED = sa.select(PROFILES.c.id, PROFILES.c.change, IS_ENROLLED.label("is_enrolled")).where(
-    PROFILES.c.change > bindparam("number")
+    PROFILES.c.change > bindparam("number"),
+    # a damaged number must not hide the changes that follow
+    PROFILES.c.change <= CHANGE_NUMBER.scalar_subquery(),
 )
 EXPIRED = (
     sa.select(PROFILES.c.id)
