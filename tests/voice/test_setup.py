@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import copytree
 
 import numpy as np
 import pytest
@@ -193,3 +194,18 @@ def test_a_model_is_trained_from_the_fewest_people_on(n_people: int):
     made = setup_vectors(X[rows], {"speaker": speakers[rows]})
     is_too_few = "too few to train a model" in made.report
     assert is_too_few == (n_people < MIN_TRAINING_PEOPLE)
+
+
+def test_a_missing_folder_is_reported_before_missing_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("MVPLDA_CACHE", str(tmp_path / "empty"))
+    with pytest.raises(DataError, match="there is no file or folder .*recordings"):
+        setup(tmp_path / "recordings")
+
+
+def test_the_report_names_a_faulty_recording_and_its_fault(recordings: Path, tmp_path: Path):
+    copytree(recordings / "sound", tmp_path / "sound")
+    write(tmp_path / "sound" / "p1" / "loud.wav", np.clip(20 * voice(3.0, 1.0, 5), -0.5, 0.5))
+    made = setup(tmp_path / "sound", extractors=[str(recordings / "net.onnx")])
+    assert "Quality: 1 clipped, such as p1/loud (a recording is clipped)." in made.report

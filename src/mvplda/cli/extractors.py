@@ -243,7 +243,8 @@ def warn_of_faults(qualities: Mapping[str, Quality]) -> None:
         affected = [name for name, quality in qualities.items() if fault in quality.warnings]
         if affected:
             click.echo(
-                f"mvplda: warning: {fault}: {len(affected)} of {len(qualities)} recordings, such as {affected[0]}",
+                f"mvplda: warning: {fault}: {len(affected)} of {len(qualities)} recordings, such as {affected[0]} "
+                f"({FAULTS[fault]})",
                 err=True,
             )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,7 @@ from .. import training
 from .._progress import Progress
 from .._typing import Array, IntArray, Names, PathLike
 from ..bundle import Bundle
-from ..decisions import Decision, promised_point
+from ..decisions import FAULTS, Decision, promised_point
 from ..exceptions import DataError, LabelError, ParameterError
 from ..io.streams import OnDisk
 from ..io.tables import is_table
@@ -118,8 +117,8 @@ def setup(
     enrolment : recordings per profile in use
     progress : write a line per step to standard error
     """
-    extractor = load_extractor(list(extractors)) if extractors else default_extractor()
     labelled, notes = _read_labels(source, pattern)
+    extractor = load_extractor(list(extractors)) if extractors else default_extractor()
     if progress:
         Progress("extracting vectors of recordings", len(labelled.ids)).step(0)
     extracted = extractor.extract(labelled.files, on_error="skip", progress=progress)
@@ -174,15 +173,18 @@ def _read_labels(source: PathLike, pattern: str | None) -> tuple[Recordings, lis
 
 
 def _excluded_lines(names: Sequence[str], extracted: ExtractedVectors) -> list[str]:
-    """Return report lines about unusable recordings, with the number of recordings per fault."""
+    """Return report lines about unusable recordings, and about each fault with an example."""
     lines = [f"Left out: {line}" for line in skipped_lines(names, extracted)]
-    faults: Counter[str] = Counter()
+    affected: dict[str, list[str]] = {}
     for row, quality in zip(extracted.rows, extracted.qualities, strict=True):
-        faults.update(quality.warnings)
+        for fault in quality.warnings:
+            affected.setdefault(fault, []).append(names[row])
         if not quality.usable:
             lines.append(f"Left out: {names[row]}: no usable speech.")
-    counts = ", ".join(f"{n} {fault}" for fault, n in faults.items())
-    quality_lines = [f"Quality: {counts}."] if counts else []
+    quality_lines = [
+        f"Quality: {len(examples)} {fault}, such as {examples[0]} ({FAULTS[fault]})."
+        for fault, examples in affected.items()
+    ]
     if len(lines) > MAX_LISTED:
         lines[MAX_LISTED:] = [
             f"Left out: {len(lines) - MAX_LISTED} more; mvplda quality lists them."
