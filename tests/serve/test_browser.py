@@ -425,7 +425,7 @@ def test_a_person_opts_out(door: Door, claim: Callable[..., None], owner: str) -
 def test_a_key_is_asked_for_where_the_server_wants_one(door: Door, service: Any) -> None:
     from mvplda.serve import app
 
-    key = service.store.put_api_key("clerk", "verify")
+    key = service.store.api_keys.put("clerk", "verify")
     with running(app.create_app(service)) as address:
         door.page.goto(address)
         door.page.wait_for_selector("text=requires an API key")

@@ -439,7 +439,7 @@ def test_attempts_on_many_people_at_once_are_decided_as_one_by_one(bench):
 def test_keys_have_roles(small):
     calls = {role: Calls(create_app(small.service)) for role in ("", "verify", "enrol", "admin")}
     for role in ("verify", "enrol", "admin"):
-        key = small.service.store.put_api_key(role, role)
+        key = small.service.store.api_keys.put(role, role)
         calls[role].headers = {"X-API-Key": key}
     assert {r: c("GET", "/v1/profiles").status_code for r, c in calls.items()} == dict(
         zip(calls, (401, 403, 200, 200), strict=True)
@@ -566,7 +566,7 @@ def test_openapi_has_every_endpoint_with_examples(small):
         name: schema.get("properties", {}) for name, schema in told["components"]["schemas"].items()
     }
     assert {
-        "/v1/health", "/v1/ready", "/metrics", "/v1/model", "/v1/profiles",
+        "/v1/health", "/v1/ready", "/metrics", "/v1/model", "/v1/key", "/v1/profiles",
         "/v1/profiles/{profile_id}", "/v1/profiles/{profile_id}/enrollments",
         "/v1/profiles/{profile_id}/enrollments/{number}", "/v1/profiles/{profile_id}/reset",
         "/v1/profiles/{profile_id}/verify", "/v1/profiles/{profile_id}/opt-out",

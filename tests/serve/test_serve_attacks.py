@@ -179,11 +179,11 @@ def test_the_data_folder_is_its_owners_alone(tmp_path, monkeypatch):
 
 def test_two_names_do_not_share_a_key(bench):
     store = bench.service.store
-    store.put_api_key("bob", "admin", "k" * 32)
+    store.api_keys.put("bob", "admin", "k" * 32)
     with pytest.raises(ParameterError, match="'bob'"):
-        store.put_api_key("eve", "verify", "k" * 32)
-    store.put_api_key("bob", "verify", "k" * 32)
-    assert store.find_caller("k" * 32) == Caller("bob", "verify")
+        store.api_keys.put("eve", "verify", "k" * 32)
+    store.api_keys.put("bob", "verify", "k" * 32)
+    assert store.api_keys.find("k" * 32) == Caller("bob", "verify")
 
 
 def test_deletion_does_not_wait_for_who_reads_for_long(bench):

@@ -27,7 +27,9 @@ def test_a_burst_takes_no_more_calls_than_it_makes() -> None:
         taken.append(calls)
         return 0.0
 
-    service = SimpleNamespace(settings=Settings(), store=SimpleNamespace(spend=spend))
+    service = SimpleNamespace(
+        settings=Settings(), store=SimpleNamespace(api_keys=SimpleNamespace(spend=spend))
+    )
 
     async def burst() -> None:
         runtime = Runtime(cast("Any", service), is_open=False)
@@ -57,7 +59,7 @@ def test_instances_that_start_at_once_share_keys(
         together.wait()
         store = open_store(settings)
         store.bind(master.mark)
-        found = sorted(store.key_names())
+        found = sorted(store.api_keys.names())
         store.close()
         return found
 

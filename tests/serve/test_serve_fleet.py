@@ -142,7 +142,7 @@ def test_two_instances_are_one_service_whatever_their_clocks_say(postgres, tmp_p
             assert client.identify(world.say(42, 0)[0])["profilesCount"] == 2
     stores = [Store(database) for _ in range(2)]
     # calls of a key are counted over all processes
-    refused_calls = [stores[k % 2].spend("shop", 10, 60) > 0 for k in range(8)]
+    refused_calls = [stores[k % 2].api_keys.spend("shop", 10, 60) > 0 for k in range(8)]
     assert refused_calls == [False] * 6 + [True] * 2
     with stores[0].read() as work:
         reasons = set(work.run("SELECT detail FROM audit WHERE action = 'refuse'").scalars())

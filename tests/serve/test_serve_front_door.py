@@ -42,7 +42,7 @@ KEYS = {"MVPLDA_API_KEYS": f"desk:admin:{ADMIN_KEY}"}
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     with make_bench(sqlite_store(tmp_path), is_open=False) as found:
-        found.calls.headers = {"X-API-Key": found.service.store.put_api_key("desk", "admin")}
+        found.calls.headers = {"X-API-Key": found.service.store.api_keys.put("desk", "admin")}
         yield found
 
 
@@ -59,7 +59,7 @@ def test_a_body_is_not_read_without_a_key(bench: Bench, path: str) -> None:
     place = path.format("0" * 32)
     headers = {"Content-Type": "application/json"}
     assert calls("POST", place, content=never(), headers=headers).status_code == 401
-    role = bench.service.store.put_api_key("shop", "verify")
+    role = bench.service.store.api_keys.put("shop", "verify")
     if path in ("/v1/profiles", "/v1/profiles/{}/enrollments", "/v1/profiles/{}/reset"):
         headers["X-API-Key"] = role
         assert calls("POST", place, content=never(), headers=headers).status_code == 403
@@ -93,15 +93,15 @@ def test_invalid_keys_of_one_address_are_limited_and_valid_ones_work(
 ) -> None:
     settings = Settings(address_failures=10)
     with make_bench(sqlite_store(tmp_path), settings, is_open=False) as bench:
-        key = bench.service.store.put_api_key("desk", "admin")
+        key = bench.service.store.api_keys.put("desk", "admin")
         lookups: list[str] = []
-        find = bench.service.store.find_caller
+        find = bench.service.store.api_keys.find
 
         def counted(key: str) -> Caller | None:
             lookups.append(key)
             return find(key)
 
-        monkeypatch.setattr(bench.service.store, "find_caller", counted)
+        monkeypatch.setattr(bench.service.store.api_keys, "find", counted)
         wrong = [
             bench.calls("GET", "/v1/profiles", headers={"X-API-Key": f"wrong {k}"})
             for k in range(40)
@@ -122,7 +122,7 @@ def test_calls_without_a_key_are_limited_per_address(tmp_path: Path) -> None:
     with make_bench(sqlite_store(tmp_path), Settings(address_rate=5), is_open=False) as bench:
         found = [bench.calls("GET", "/v1/health").status_code for _ in range(7)]
         assert found == [200] * 5 + [429] * 2
-        key = bench.service.store.put_api_key("desk", "admin")
+        key = bench.service.store.api_keys.put("desk", "admin")
         answer = bench.calls("GET", "/v1/health", headers={"X-API-Key": key})
         assert answer.status_code == 200
 
@@ -219,7 +219,7 @@ def test_without_keys_calls_through_a_proxy_are_refused(tmp_path: Path, header: 
         answer = bench.calls("GET", "/v1/profiles", headers={header: "for=10.0.0.1"})
         assert (answer.status_code, answer.json()["type"]) == (403, "urn:mvplda:proxy")
         # the first key admits them, at once
-        key = bench.service.store.put_api_key("desk", "admin")
+        key = bench.service.store.api_keys.put("desk", "admin")
         runtime = bench.calls.app.state.runtime
         runtime.callers._is_open_until = 0.0
         answer = bench.calls(

@@ -185,7 +185,7 @@ def test_the_first_key_closes_a_service_that_runs(tmp_path, monkeypatch):
     with make_bench(sqlite_store(tmp_path)) as bench:
         calls = Calls(create_app(bench.service, is_open=True))
         assert calls("GET", "/v1/profiles").status_code == 200
-        bench.service.store.put_api_key("shop", "verify")
+        bench.service.store.api_keys.put("shop", "verify")
         assert calls("GET", "/v1/profiles").status_code == 401
         assert calls("GET", "/v1/health").json()["keysWanted"]
 
@@ -194,11 +194,11 @@ def test_a_share_of_calls_fills_again(tmp_path):
     store = sqlite_store(tmp_path)
     now = [1e9]
     store.clock = lambda: now[0]
-    assert [store.spend("a", 1, 2) > 0 for _ in range(3)] == [False, False, True]
-    assert store.spend("a", 1, 2) == pytest.approx(30)
-    assert store.spend("b", 1, 2) == 0
+    assert [store.api_keys.spend("a", 1, 2) > 0 for _ in range(3)] == [False, False, True]
+    assert store.api_keys.spend("a", 1, 2) == pytest.approx(30)
+    assert store.api_keys.spend("b", 1, 2) == 0
     now[0] += 31
-    assert store.spend("a", 1, 2) == 0
+    assert store.api_keys.spend("a", 1, 2) == 0
     store.close()
 
 

@@ -101,7 +101,7 @@ def serve_command(ctx: click.Context, /, **options: object) -> None:
     if ctx.invoked_subcommand is not None:
         return
     with closing(app.open_store(settings)) as store:
-        if not store.key_names() and not settings.local:
+        if not store.api_keys.names() and not settings.local:
             raise click.UsageError(
                 f"other machines can reach {settings.host}: make an API key first, mvplda serve key NAME --role admin"
             )
@@ -124,21 +124,40 @@ def serve_command(ctx: click.Context, /, **options: object) -> None:
     default="verify",
     help="Rights of the key: verify, also enrol people, or everything.",
 )
+@click.option(
+    "--detail",
+    type=click.Choice(["verdict", "halves", "evidence"]),
+    help="What the key sees of a decision.  [default: verdict for the role verify, else evidence]",
+)
+@click.option(
+    "--far",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Largest --far that the key may choose.  [default: that of the service for the role verify, else any]",
+)
+@click.option(
+    "--require",
+    type=click.Choice(["none", "challenge", "countermeasure", "either"]),
+    help="Protection that each verification with the key must have.  [default: that of the service]",
+)
 @click.option("--revoke", is_flag=True, help="Revoke the key with this NAME.")
 @click.pass_obj
-def key(settings: Settings, name: str, role: str, revoke: bool) -> None:
+def key(settings: Settings, /, name: str, role: str, revoke: bool, **policy: Any) -> None:
     """Make or revoke an API key.
 
     Prints the new key NAME, which cannot be shown again. An earlier key NAME becomes invalid.
 
-    Example: mvplda serve key shop --role verify
+    \b
+    Examples:
+      mvplda serve key shop --role verify
+      mvplda serve key bank --role verify --detail halves --far 0.001 --require challenge
     """
     from ..serve.app import open_store
+    from ..serve.keys import KeyPolicy
 
     with closing(open_store(settings)) as store:
         if not revoke:
-            click.echo(store.put_api_key(name, role))
-        elif store.drop_api_key(name):
+            click.echo(store.api_keys.put(name, role, policy=KeyPolicy(**policy)))
+        elif store.api_keys.drop(name):
             click.echo(f"{name} is revoked")
         else:
             click.echo(f"no key has the name {name}")

@@ -7,7 +7,6 @@ import gc
 import inspect
 import logging
 import os
-import re
 import sys
 import tempfile
 import time
@@ -30,6 +29,7 @@ from .. import __version__
 from ..exceptions import ParameterError
 from .access import MULTIPROCESS, AccessMiddleware, Metrics, refuse
 from .addresses import UnfinishedBodies
+from .api_keys import environment_keys
 from .callers import Callers
 from .connections import TimeoutProtocol
 from .keys import Caller, MasterKey
@@ -51,8 +51,6 @@ BATCH_LIMIT = 64
 PAUSE_S = 0.006
 # Seconds between two checks of the queue during the pause.
 POLL_S = 0.0005
-# Environment variable with entries NAME:ROLE:KEY, separated by blanks.
-API_KEYS = "MVPLDA_API_KEYS"
 # Environment variable by which worker processes get their settings.
 SETTINGS = "MVPLDA_WORKER_SETTINGS"
 Result = TypeVar("Result")
@@ -209,7 +207,7 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
 
 
 def open_store(settings: Settings) -> Store:
-    """Open the database of the settings, and store the API keys of the environment."""
+    """Open the database of the settings, with the API keys of the environment."""
     settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         store = Store(settings.database_url, settings.key_url, settings)
@@ -217,14 +215,7 @@ def open_store(settings: Settings) -> Store:
         raise ParameterError(
             f"the database cannot be used: {error.orig}. Is it running, and are --database, user and password right?"
         ) from error
-    for entry in os.environ.get(API_KEYS, "").split():
-        fields = re.fullmatch("([^:]*):(verify|enrol|admin):(.{16,})", entry)
-        if fields is None:
-            raise ParameterError(
-                f"expected NAME:ROLE:KEY in {API_KEYS}, with a role of verify, enrol or admin and a key of at least "
-                "16 characters"
-            )
-        store.put_api_key(*fields.groups())
+    store.api_keys.environment = environment_keys()
     return store
 
 
@@ -237,6 +228,12 @@ def open_service(settings: Settings) -> Service:
     """Open the service; a master key is created last, and only for a database that has none yet."""
     model = open_model(settings)
     store = open_store(settings)
+    if store.api_keys.are_lost():
+        raise ParameterError(
+            "this database was served with API keys, and there are none now: put them into MVPLDA_API_KEYS again, or "
+            "make one with mvplda serve key NAME --role admin"
+        )
+    store.api_keys.require()
     master = open_master(settings, store.meta("master") is None)
     return Service(store, master, model, settings)
 
@@ -280,7 +277,7 @@ def from_environment() -> ASGIApp:
 
 def application(service: Service) -> ASGIApp:
     """Return the application, which needs no API key if there are none; it logs to standard error."""
-    app = create_app(service, is_open=not service.store.key_names())
+    app = create_app(service, is_open=not service.store.api_keys.names())
     TimeoutProtocol.settings = service.settings
     TimeoutProtocol.bodies = app.state.runtime.bodies
     # loaded objects stay: garbage collection over them would stop all calls for a tenth of a second

@@ -31,7 +31,7 @@ class Callers:
 
     def __init__(self, runtime: Runtime, is_open: bool) -> None:
         self._runtime = runtime
-        self._store = runtime.service.store
+        self._keys = runtime.service.store.api_keys
         self._key_rate = runtime.settings.key_rate
         self._failures = AddressRate(runtime.settings.address_failures)
         self._keyless = AddressRate(runtime.settings.address_rate)
@@ -65,7 +65,7 @@ class Callers:
             # a flood of invalid keys costs no search each; valid keys of the same address still work
             caller = (await self._all_hashes()).get(key_hash(key))
         elif key:
-            caller = await self._runtime.run(self._store.find_caller, key)
+            caller = await self._runtime.run(self._keys.find, key)
         if caller is None:
             raise self._refusal(address)
         self._cache[key] = caller, time.monotonic() + KEYS_S
@@ -74,7 +74,7 @@ class Callers:
     async def _all_hashes(self) -> Mapping[str, Caller]:
         if self._hashes_until < time.monotonic():
             self._hashes_until = time.monotonic() + HASHES_S
-            self._hashes = await self._runtime.run(self._store.callers)
+            self._hashes = await self._runtime.run(self._keys.all)
         return self._hashes
 
     def _refusal(self, address: str) -> Problem:
@@ -99,7 +99,7 @@ class Callers:
     async def needs_no_key(self) -> bool:
         """Return whether there are no API keys yet; the first key also ends keyless access to a running service."""
         if self.is_open and self._is_open_until < time.monotonic():
-            self.is_open = not await self._runtime.run(self._store.key_names)
+            self.is_open = not await self._runtime.run(self._keys.names)
             self._is_open_until = time.monotonic() + KEYS_S
         return self.is_open
 
@@ -116,7 +116,7 @@ class Callers:
                 left = max(1, int(self._key_rate / 60))
                 if wait <= 0:
                     arguments = (caller.name, left, self._key_rate)
-                    wait = await self._runtime.run(self._store.spend, *arguments)
+                    wait = await self._runtime.run(self._keys.spend, *arguments)
                 if wait > 0:
                     await self._refuse(caller, wait)
             self._calls[caller.name] = left - 1

@@ -11,13 +11,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 import numpy as np
+from pydantic import ConfigDict, Field
 from scipy.special import ndtri
 
 from .._optional import need
 from .._typing import Array
 from ..exceptions import ParameterError
+from .schemas import Detail, Require
 
 # In ascending order: each role includes the ones before it.
 ROLES = ("verify", "enrol", "admin")
@@ -265,11 +268,37 @@ class TemplateRotation:
 
 
 @dataclass(frozen=True)
+class KeyPolicy:
+    """Policy of an API key; None: the default of its role.
+
+    detail : what its caller sees of a decision: the verdict, also the verdict of each half, or all evidence
+    far : largest share of impostors that its caller may choose
+    require : protection against replayed and synthetic voices that each verification must have
+    """
+
+    # for policies in the environment
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    detail: Detail | None = None
+    far: Annotated[float, Field(gt=0, lt=1)] | None = None
+    require: Require | None = None
+
+
+DEFAULT_POLICY = KeyPolicy()
+
+
+@dataclass(frozen=True)
 class Caller:
-    """The caller of an endpoint: name and role of its API key."""
+    """The caller of an endpoint: name, role and policy of its API key."""
 
     name: str
     role: str
+    policy: KeyPolicy = DEFAULT_POLICY
+
+    @property
+    def detail(self) -> Detail:
+        """What the caller sees of a decision; default: the verdict for the role verify, else all evidence."""
+        return self.policy.detail or ("verdict" if self.role == "verify" else "evidence")
 
     def may(self, role: str) -> bool:
         """Return whether the caller's role includes another one."""

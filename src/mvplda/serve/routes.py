@@ -17,6 +17,13 @@ from .. import __version__
 from . import schemas
 from .keys import Caller
 from .model_loading import DEMO_NOTICE
+from .policies import (
+    check_request,
+    largest_far,
+    visible_decision,
+    visible_identification,
+    visible_profile,
+)
 from .recordings import ProcessedRecording
 from .schemas import Problem, RecordingRequest, problems, recording_body
 from .verifier import Attempt
@@ -113,10 +120,12 @@ ADMIN = Depends(RequiredRole("admin"))
 async def read_recording(
     request: Request,
     body_type: type[Fields],
+    check: Callable[[Fields], None] | None = None,
     admit: Callable[[], Awaitable[Problem | None]] | None = None,
 ) -> tuple[ProcessedRecording, Fields]:
     """Read a call with sound as its body and other fields in the query, or with a vector in JSON.
 
+    check : raises if the policy of the caller does not allow the fields
     admit : returns the problem of a call that is refused before its sound is processed, or None
     """
     app = runtime_of(request)
@@ -131,11 +140,15 @@ async def read_recording(
             raise Problem(422, "body", "send sound as the body itself, or JSON with a vector")
         if not app.settings.vectors:
             raise Problem(422, "vectors", "this service accepts sound, and no vectors")
+        if check is not None:
+            check(fields)
         return app.service.accept_vector(fields.vector), fields
     if not media_type.startswith("audio/") and media_type not in SOUND_TYPES:
         detail = f"expected audio/*, application/octet-stream or application/json; got {media_type[:50]!r}"
         raise Problem(415, "media-type", detail)
     fields = body_type.model_validate(query)
+    if check is not None:
+        check(fields)
     if admit is not None:
         problem = await admit()
         if problem is not None:
@@ -158,11 +171,18 @@ async def verify(request: Request, profile_id: str, caller: Caller = VERIFY) -> 
     app = runtime_of(request)
     app.check_role("verify")
     admit = partial(app.change, caller, app.service.verifier.admit, profile_id)
-    recording, fields = await read_recording(request, schemas.VerifyRequest, admit)
+    recording, fields = await read_recording(
+        request, schemas.VerifyRequest, partial(check_policy, app, caller), admit
+    )
     reply = await app.batches.verify(Attempt(caller, profile_id, recording, fields))
     app.metrics.decisions.labels(reply.decision, reply.reason or "").inc()
     request.state.decision = reply.decision
-    return Response(to_json(reply), media_type="application/json")
+    return Response(to_json(visible_decision(caller, reply)), media_type="application/json")
+
+
+def check_policy(app: Runtime, caller: Caller, fields: schemas.VerifyRequest) -> None:
+    """Apply the policies of key and service to a verification."""
+    check_request(caller, fields, app.service.usual_far(), app.settings.require)
 
 
 router.add_api_route(
@@ -185,7 +205,8 @@ async def identify(request: Request, app: App, caller: Caller = VERIFY) -> schem
     app.check_role("identify")
     recording, fields = await read_recording(request, schemas.IdentifyRequest)
     arguments = (recording, fields.candidates, fields.top, fields.priorNone, caller)
-    return await app.run_heavy(app.service.identify, *arguments)
+    reply = await app.run_heavy(app.service.identify, *arguments)
+    return visible_identification(caller, reply)
 
 
 @router.post("/v1/challenges", status_code=201, response_model=schemas.Challenge)
@@ -240,6 +261,20 @@ async def get_model(app: App, caller: Caller = VERIFY) -> schemas.ModelInfo:
     return app.service.describe()
 
 
+@router.get("/v1/key", response_model=schemas.KeyReply)
+async def get_key(app: App, caller: Caller = VERIFY) -> schemas.KeyReply:
+    """Return name, role and policy of the key of this call."""
+    return schemas.KeyReply(
+        name=caller.name,
+        role=caller.role,
+        detail=caller.detail,
+        far=largest_far(caller, app.service.usual_far()),
+        require=app.settings.require
+        if caller.policy.require in (None, "none")
+        else caller.policy.require,
+    )
+
+
 @router.get("/v1/audit", response_model=schemas.AuditPage)
 async def get_audit(
     app: App,
@@ -279,13 +314,15 @@ async def get_profiles(
     """Return profiles by page, without vectors: all, those of a `userId`, or those whose `userId` contains `search`."""
     if userId is None and not caller.may("enrol"):
         raise Problem(403, "role", "a key of the role verify must search by a whole userId")
-    return await app.run(app.service.profiles.find, top, after, userId, search)
+    page = await app.run(app.service.profiles.find, top, after, userId, search)
+    items = [visible_profile(caller, item) for item in page.items]
+    return schemas.ProfilePage(items=items, next=page.next)
 
 
 @router.get("/v1/profiles/{profile_id}", response_model=schemas.ProfileReply)
 async def get_profile(app: App, profile_id: str, caller: Caller = VERIFY) -> schemas.ProfileReply:
     """Return state, counts and times of a profile, without vectors."""
-    return await app.run(app.service.profiles.get, profile_id)
+    return visible_profile(caller, await app.run(app.service.profiles.get, profile_id))
 
 
 @router.post(

@@ -26,6 +26,10 @@ State = Literal[
 ]
 
 
+Detail = Literal["verdict", "halves", "evidence"]
+Require = Literal["none", "challenge", "countermeasure", "either"]
+
+
 class Body(BaseModel):
     """Body of a request; unknown fields, NaN and infinity are refused."""
 
@@ -128,6 +132,16 @@ class HalfPoint(HalfLimits):
     people: int | None
 
 
+class KeyReply(Reply):
+    """The API key of a call: its name, its role and its policy."""
+
+    name: str = Field(examples=["shop"])
+    role: str = Field(examples=["verify"])
+    detail: Detail = Field(description="What the key sees of a decision")
+    far: Share | None = Field(description="Largest `far` of a verification; null: any")
+    require: Require = Field(description="Required of each verification")
+
+
 class OperatingPointReply(Reply):
     """Thresholds, and the error rates that were measured at them on held-out people."""
 
@@ -185,10 +199,12 @@ class ProfileReply(Reply):
     profileId: Id
     userId: User
     state: State
-    phrases: list[Phrase]
+    phrases: list[Phrase] | None = Field(description="Null for a key of the role verify")
     enrollmentsCount: int
     remainingEnrollmentsCount: int
-    remainingByPhrase: dict[str, int]
+    remainingByPhrase: dict[str, int] | None = Field(
+        description="Null for a key of the role verify"
+    )
     speechLength: float
     modelVersion: Version | None
     created: Time
@@ -252,7 +268,10 @@ class Export(Reply):
 
 
 class VerifyReply(Reply):
-    """A decision and its evidence; fields of the evidence are null if nothing was scored."""
+    """A decision and its evidence.
+
+    Fields of the evidence are null if nothing was scored, or if the policy of the key does not include them.
+    """
 
     resultId: Id
     decision: Verdict
@@ -260,8 +279,8 @@ class VerifyReply(Reply):
     voice: Verdict | None = Field(default=None, description="Verdict about the speaker alone")
     phrase: Verdict | None = Field(default=None, description="Verdict about the phrase alone")
     llr: Number | None = None
-    threshold: Number
-    rejectThreshold: float
+    threshold: Number | None
+    rejectThreshold: float | None
     posteriors: dict[str, float] | None = Field(
         default=None,
         examples=[{"TC": 0.016, "TW": 0.97, "IC": 0.001, "IW": 0.013}],
@@ -284,8 +303,8 @@ class VerifyReply(Reply):
 class Candidate(Reply):
     profileId: Id
     userId: User
-    llr: Number
-    probability: float
+    llr: Number | None
+    probability: float | None
 
 
 class IdentifyReply(Reply):
@@ -294,7 +313,7 @@ class IdentifyReply(Reply):
     identified: Id | None = Field(
         description="The identified profile; null if none is likely enough among so many"
     )
-    noneOfThem: float
+    noneOfThem: float | None
     profilesCount: int
     reason: str | None
     quality: QualityReply | None

@@ -167,6 +167,10 @@ class Service:
             far=point.far,
         )
 
+    def usual_far(self) -> float | None:
+        """Return the share of impostors that is accepted unless a call chooses another one."""
+        return self.settings.far or self.verifier.point().far
+
     def find_audit(self, top: int, after: int, **columns: str | None) -> AuditPage:
         """Return one page of the audit, newest first, filtered by values of columns."""
         query = sa.select(AUDIT).where(AUDIT.c.id < after)

@@ -18,12 +18,12 @@ from pydantic_core import to_json
 from sqlalchemy import bindparam
 
 from ..exceptions import FileFormatError, ParameterError
+from .api_keys import ApiKeys
 from .database import Database, lock_hosts
-from .keys import Caller, key_hash, new_api_key
+from .keys import Caller
 from .schemas import Problem
 from .settings import Settings
 from .tables import (
-    API_KEYS,
     AUDIT,
     CHANGES,
     DATA_KEYS,
@@ -47,21 +47,10 @@ SERVICE = Caller("service", "admin")
 
 # -- statements --------------------------------------------------------------------------
 
-# Statements with ON CONFLICT are text: SQLAlchemy has one construct per database, and the same SQL serves both.
+# text for its ON CONFLICT, which both databases understand
 PUT_MASTER = sa.text(
     "INSERT INTO meta (name, value) VALUES ('master', :master) ON CONFLICT (name) DO NOTHING"
 )
-PUT_API_KEY = sa.text(
-    "INSERT INTO api_keys (hash, name, role, created) VALUES (:hash, :name, :role, :created) "
-    "ON CONFLICT (hash) DO UPDATE SET role = excluded.role"
-)
-# Takes calls out of a minute's share if enough are left. A time beyond the next minute was written by a wrong clock.
-SPEND = sa.text(
-    "INSERT INTO rates (name, until) VALUES (:name, :now + :cost) ON CONFLICT (name) DO UPDATE "
-    "SET until = CASE WHEN rates.until BETWEEN :now AND :end THEN rates.until ELSE :now END + :cost "
-    "WHERE rates.until <= :end - :cost OR rates.until > :end"
-)
-RATE_UNTIL = sa.text("SELECT until FROM rates WHERE name = :name")
 DATABASE_TIME = sa.extract("epoch", sa.func.clock_timestamp())
 COUNT_CHANGE = (
     CHANGES.update()
@@ -78,8 +67,6 @@ COUNT_DAMAGED = sa.select(sa.func.count()).where(is_damaged)
 MASTER_MARKS = sa.select(META.c.value).where(META.c.name.in_(["master", "master before"]))
 META_VALUE = sa.select(META.c.value).where(META.c.name == bindparam("name"))
 SET_MASTER = CHANGES.update().values(master=bindparam("mark"))
-CALLER = sa.select(API_KEYS.c.name, API_KEYS.c.role).where(API_KEYS.c.hash == bindparam("hash"))
-CALLERS = sa.select(API_KEYS.c.hash, API_KEYS.c.name, API_KEYS.c.role)
 DATA_KEY = sa.select(DATA_KEYS.c.wrapped).where(DATA_KEYS.c.profile == bindparam("profile"))
 DESTROY_KEY = DATA_KEYS.delete().where(DATA_KEYS.c.profile == bindparam("profile"))
 
@@ -186,6 +173,7 @@ class Store:
         # None: the clock of the database
         self.clock: Callable[[], float] | None = None if self.is_postgres else time.time
         self.master: str | None = None
+        self.api_keys = ApiKeys(self)
         self._migrate()
 
     def _migrate(self) -> None:
@@ -279,55 +267,6 @@ class Store:
         """Remove erased rows from the logs of SQLite."""
         for database in {self.database, self.key_database}:
             database.truncate_log()
-
-    # -- keys of callers -----------------------------------------------------
-
-    def put_api_key(self, name: str, role: str, key: str | None = None) -> str:
-        """Store the hash of a key, in place of an earlier key of the same name, and return the key."""
-        key = key or new_api_key()
-        digest = key_hash(key)
-        with self.write() as work:
-            work.run(
-                API_KEYS.delete().where(API_KEYS.c.name == name).where(API_KEYS.c.hash != digest)
-            )
-            owner = work.first(Caller, CALLER, hash=digest)
-            if owner is not None and owner.name != name:
-                raise ParameterError(
-                    f"the API key of {name!r} is also that of {owner.name!r}: give every caller another key"
-                )
-            # instances that start at the same time have the same keys in their environment
-            work.run(PUT_API_KEY, hash=digest, name=name, role=role, created=work.now)
-        return key
-
-    def drop_api_key(self, name: str) -> bool:
-        """Delete the key of a name; return whether there was one."""
-        with self.write() as work:
-            return bool(work.run(API_KEYS.delete().where(API_KEYS.c.name == name)).rowcount)
-
-    def key_names(self) -> list[str]:
-        with self.read() as work:
-            return list(work.run(sa.select(API_KEYS.c.name)).scalars())
-
-    def callers(self) -> dict[str, Caller]:
-        """Return all callers by the hash of their key."""
-        with self.read() as work:
-            return {row.hash: Caller(row.name, row.role) for row in work.run(CALLERS)}
-
-    def find_caller(self, key: str) -> Caller | None:
-        with self.read() as work:
-            return work.first(Caller, CALLER, hash=key_hash(key))
-
-    def spend(self, name: str, calls: int, per_minute: float) -> float:
-        """Count calls towards the rate limit of a key, over all processes.
-
-        Returns 0, or the seconds to wait if too few are left.
-        """
-        cost = 60 * calls / per_minute
-        with self.write() as work:
-            end = work.now + MINUTE
-            if work.run(SPEND, name=name, now=work.now, cost=cost, end=end).rowcount:
-                return 0.0
-            return float(work.value(RATE_UNTIL, name=name)) + cost - end
 
     # -- data keys -----------------------------------------------------------
 

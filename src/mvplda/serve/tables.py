@@ -270,6 +270,7 @@ AUDIT = Table(
     sqlite_autoincrement=True,
 )
 
+# The policy of a key is null where the default of its role applies.
 API_KEYS = Table(
     "api_keys",
     METADATA,
@@ -277,6 +278,9 @@ API_KEYS = Table(
     Column("name", Text, nullable=False, unique=True),
     Column("role", Text, nullable=False),
     Column("created", Double, nullable=False),
+    Column("detail", Text),
+    Column("far", Double),
+    Column("require", Text),
 )
 
 # Time at which the calls of a key in the last minute are paid off.

@@ -73,6 +73,7 @@ async function searchPeople(text = "", top = 20) {
 export const api = {
   health: () => call("GET", "v1/health"),
   model: () => call("GET", "v1/model"),
+  key: () => call("GET", "v1/key"),
   profile: (id) => call("GET", profile(id)),
   people: searchPeople,
   decisions: () => all("v1/audit?action=verify"),

@@ -62,7 +62,7 @@ export function booth({ phrase, hint, onsound }) {
     instruction.textContent = { listening: "Say it now, as you usually speak.",
       opening: "If your browser asks, allow the microphone.", idle: canRecord() ? "Press Record, then say it." : "",
       sending: "Checking …" }[state] ?? "";
-    if (state === "listening") announce(`Say now: ${phrase}`);
+    if (state === "listening") announce(`Say now: ${phrase || "your pass-phrase"}`);
     if (state === "count") announce(String(left));
     button.setAttribute("aria-disabled", String(state === "sending" || state === "opening" || state === "closed"));
   }

@@ -40,9 +40,10 @@ export function verdict({ decision, reason, voice, phrase, llrSpeaker, llrPhrase
 
 export async function verifyView(main, query) {
   const requested = query.get("who");
-  const [first, model, chosen] = await Promise.all([api.people(), api.model().catch(() => ({})),
-    requested ? api.profile(requested) : null]);
+  const [first, model, policy, chosen] = await Promise.all([api.people(), api.model().catch(() => ({})),
+    api.key().catch(() => ({})), requested ? api.profile(requested) : null]);
   const isReady = ({ state }) => ["enrolled", "stale"].includes(state);
+  const isAllowed = ({ wantedFar }) => !policy.far || wantedFar <= policy.far;
   const displayName = (p) => p.userId || p.profileId;
   let people = [...(chosen ? [chosen] : []), ...first].filter(isReady).sort(byName);
   main.append(h("h1", { tabindex: -1 }, "Who are you?"));
@@ -60,10 +61,12 @@ export async function verifyView(main, query) {
   const who = h("input", { id: "who", list: "names", autocomplete: "off", spellcheck: "false", oninput: typed,
     value: start ? displayName(start) : "" });
   list();
-  const mode = h("select", { id: "mode", onchange: reset }, [[0, "The phrase I enrolled"], [1, "A phrase chosen now"]]
+  const modes = [[0, "The phrase I enrolled"], [1, "A phrase chosen now"]];
+  const mode = h("select", { id: "mode", onchange: reset }, modes
+    .filter(([n]) => n || !["challenge", "either"].includes(policy.require))
     .map(([n, text]) => h("option", { value: n }, text)));
   const strict = h("select", { id: "strict" },
-    [["", "Server default"], ...(model.operatingPoints ?? []).map(({ wantedFar }) => [wantedFar,
+    [["", "Server default"], ...(model.operatingPoints ?? []).filter(isAllowed).map(({ wantedFar }) => [wantedFar,
     `${oneIn(wantedFar)} impostors may be accepted`])].map(([v, text]) => h("option", { value: v }, text)));
   const panel = h("div", { class: "panel" });
   const side = h("form", { class: "side", "aria-label": "Claim", onsubmit: (event) => event.preventDefault() },
@@ -111,8 +114,8 @@ export async function verifyView(main, query) {
       return null;
     }
     if (Number(mode.value)) return ask();
-    const { phrases = [] } = claimed();
-    return stage(phrases[0], `Say the phrase of ${name()}`, (sound) => judge(sound, { phrase: phrases[0] }));
+    const phrase = claimed().phrases?.[0]; // a key of the role verify gets no phrases
+    return stage(phrase, `Say the phrase of ${name()}`, (sound) => judge(sound, { phrase }));
   }
 
   function lost(text) {
