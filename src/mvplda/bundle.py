@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -54,6 +54,11 @@ from .scoring.question import (
 )
 from .tensor_files import State, Tensors
 
+V = TypeVar("V")
+
+UNDEPLOYED = "undeployed"
+"""Last part of the keys of calibrations and points for `Bundle.paired`, such as ``speaker+phrase|undeployed``."""
+
 
 class Bundle(BaseScorer, BaseEstimator):
     """Preprocessing, scorer and calibrations as one system: raw vectors in, calibrated LLRs out.
@@ -68,9 +73,10 @@ class Bundle(BaseScorer, BaseEstimator):
     extractor : str or None
         Name of the extractor of the vectors; `check_extractor` refuses vectors of others.
     calibrations : dict of {question key: Calibrator} or None
-        Calibrations of the log-likelihoods of hypotheses in `answer`, by `question_key`.
+        Calibrations of the log-likelihoods of hypotheses in `answer`, by `question_key`; those of `paired` by the key
+        with ``|undeployed``.
     points : dict of {question key: list of OperatingPoint} or None
-        Thresholds measured on held-out speakers, the default first.
+        Thresholds measured on held-out speakers, the default first, by the same keys.
     card : dict or None
         Description of the model in plain values.
 
@@ -140,9 +146,31 @@ class Bundle(BaseScorer, BaseEstimator):
         return self.fitted_scorer.known_names(view)
 
     def deployed(self, profiles: Profiles | None) -> Self:
-        """Return the bundle adapted to the domain of the enrolled profiles, which stay valid; None: no profiles."""
+        """Return the bundle adapted to the domain of the enrolled profiles, which stay valid; None: no profiles.
+
+        Calibrations and points of a single comparison (`paired`) do not hold there and are left out.
+        """
         bundle = copy(self)
         bundle.scorer = deployed_scorer(self.fitted_scorer, profiles)
+        if profiles is not None:
+            bundle.calibrations = _without_undeployed(self.calibrations)
+            bundle.points = _without_undeployed(self.points)
+        return bundle
+
+    def paired(self, enrolled: Profiles) -> Self:
+        """Return the bundle for comparisons with one enrolled profile, whose recordings are the only deployment.
+
+        The bundle is adapted to the domain of these recordings. Its calibrations and points are those whose keys end
+        in ``|undeployed`` (`UNDEPLOYED`): they were fitted to trials of profiles that are alone in their deployment.
+        Without such keys, as after `deployed`, the bundle itself is returned.
+        """
+        calibrations = _only_undeployed(self.calibrations)
+        points = _only_undeployed(self.points)
+        if not calibrations and not points:
+            return self
+        bundle = self.deployed(enrolled)
+        bundle.calibrations = calibrations or bundle.calibrations
+        bundle.points = points
         return bundle
 
     @property
@@ -455,6 +483,23 @@ class Bundle(BaseScorer, BaseEstimator):
             key: [point.to_dict() for point in points]
             for key, points in (self.points or {}).items()
         }
+
+
+def _only_undeployed(entries: Mapping[str, V] | None) -> dict[str, V]:
+    """Return the entries of single comparisons, by the key of their question."""
+    suffix = f"|{UNDEPLOYED}"
+    return {
+        key.removesuffix(suffix): entry
+        for key, entry in (entries or {}).items()
+        if key.endswith(suffix)
+    }
+
+
+def _without_undeployed(entries: Mapping[str, V] | None) -> dict[str, V] | None:
+    """Return the entries by question key without those of single comparisons."""
+    if entries is None:
+        return None
+    return {key: entry for key, entry in entries.items() if not key.endswith(f"|{UNDEPLOYED}")}
 
 
 def _on_host(X: ArrayLike) -> ArrayLike:

@@ -112,7 +112,8 @@ def verify_command(
     """Decide whether two recordings match.
 
     ONE and OTHER are sound files, or folders with several recordings of one person. They match if the speaker and the
-    phrase are the same; --same restricts the comparison to one of them.
+    phrase are the same; --same restricts the comparison to one of them. More recordings on the side of OTHER, the
+    enrolled one, give clearer verdicts.
 
     The exit code is the verdict: 0 accept, 1 reject, 2 inconclusive (the LLR lies between the two limits, or a
     recording cannot be used); 3 reports unusable input or wrong usage.
@@ -160,6 +161,8 @@ def verify_command(
         decision.sentence(),
         f"{point.sentence()} {_basis_sentence(bundle, decision.calibrated, point)}",
     ]
+    if decision.advice:
+        lines.append(decision.advice)
     no_match = "nothing is the same"
     if len(decision.views) == 1:
         no_match = f"different {next(iter(decision.views))}"

@@ -67,6 +67,7 @@ class Decision:
     calibrated : whether LLRs and probabilities are calibrated for the question
     faults : faults of the recordings, keys of `FAULTS`
     halves : {view: thresholds of this view}; empty if the joint LLR decides
+    advice : a sentence about what to do next, if more evidence would help
     """
 
     answer: Verdict
@@ -79,6 +80,7 @@ class Decision:
     calibrated: bool = True
     faults: tuple[str, ...] = ()
     halves: Mapping[str, HalfThreshold] = field(default_factory=dict)
+    advice: str | None = None
 
     @property
     def voice(self) -> Verdict | None:

@@ -332,7 +332,7 @@ def deploy_on_speakers(
         scores[key] = (same, held.llrs(same, views[1:]))
     points, measured = held.measure(scores, fars)
     if people >= MIN_THRESHOLD_SPEAKERS:
-        deployed.points = {**(bundle.points or {}), **points}
+        deployed.points = {**(deployed.points or {}), **points}
     deployed.card = {**deployed.card, **measured}
     return deployed
 

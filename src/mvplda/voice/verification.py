@@ -25,6 +25,10 @@ RecordingsLike = ExtractedVectors | PathLike | Iterable[Source]
 """One side of a comparison: a sound file, several, or vectors extracted from them."""
 
 
+ENOUGH_RECORDINGS = 3
+"""Enrolled recordings from which more of them hardly help."""
+
+
 @dataclass(frozen=True)
 class Ranking:
     """Result of an identification.
@@ -102,9 +106,12 @@ class VoiceModel:
     ) -> Decision:
         """Decide whether two sides, each of one or more recordings, match.
 
+        If the model is not deployed, the recordings of the first side are the deployment (`Bundle.paired`): they show
+        the domain, and calibration and thresholds are those of such comparisons.
+
         Parameters
         ----------
-        one, other : a sound file, several, or the result of `side`
+        one, other : enrolled and tested side: a sound file, several, or the result of `side`
         question : None: the same class in every view
         point_options : options of `mvplda.decisions.point_for`, such as far=0.001; default: the threshold of the model
         """
@@ -112,10 +119,14 @@ class VoiceModel:
         enrolled, tested = (
             single_profile(self.bundle, side, str(i)) for i, side in enumerate(sides)
         )
-        answer = self.bundle.answer(enrolled, tested, question).take(0, 0)
+        bundle = self.bundle.paired(enrolled)
+        answer = bundle.answer(enrolled, tested, question).take(0, 0)
         qualities = [quality for side in sides for quality in side.qualities]
-        point = self.bundle.point(question, enrolled, **point_options)
-        return decide(answer, point, quality=qualities)
+        point = bundle.point(question, enrolled, **point_options)
+        decision = decide(answer, point, quality=qualities)
+        if decision.reason == "not_enough_evidence":
+            return replace(decision, advice=_advice(sides[0]))
+        return decision
 
     def point(
         self,
@@ -125,7 +136,7 @@ class VoiceModel:
     ) -> OperatingPoint:
         """Return the operating point that `verify` uses for a profile."""
         profile = single_profile(self.bundle, self.side(enrolled), "0")
-        return self.bundle.point(question, profile, **point_options)
+        return self.bundle.paired(profile).point(question, profile, **point_options)
 
     def identify(
         self,
@@ -161,3 +172,15 @@ class VoiceModel:
             for i in np.argsort(-llrs, kind="stable")
         ]
         return Ranking(verdict, profile, candidates, naming.none, answer.calibrated, point)
+
+
+def _advice(enrolled: ExtractedVectors) -> str | None:
+    """Return advice to enrol more, if the enrolled side has few recordings."""
+    count = len(enrolled.X)
+    if count >= ENOUGH_RECORDINGS:
+        return None
+    recordings = f"{count} recording{'' if count == 1 else 's'}"
+    speech = sum(quality.speech_s for quality in enrolled.qualities)
+    if speech:
+        recordings += f" with {speech:.1f} s of speech"
+    return f"The enrolled side has {recordings}: add another recording of this person, or use a longer phrase."
