@@ -200,7 +200,7 @@ def test_a_missing_folder_is_reported_before_missing_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("MVPLDA_CACHE", str(tmp_path / "empty"))
-    with pytest.raises(DataError, match="there is no file or folder .*recordings"):
+    with pytest.raises(DataError, match=r"there is no file or folder .*recordings"):
         setup(tmp_path / "recordings")
 
 
