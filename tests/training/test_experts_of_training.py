@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mvplda
-from mvplda import Bundle, MultiviewPLDA, make_committee, select_model
+from mvplda import Bundle, MultiviewPLDA, _progress, make_committee, select_model
 from mvplda.training import selection_lines, train
 from mvplda.training.experts import choose_experts
 
@@ -156,3 +156,19 @@ def test_choice_has_fewer_errors_on_speakers_that_took_no_part() -> None:
         same = profiles.ids[:, None] == cells[~enrolled]
         costs.append(min_cllr(scores[same], scores[~same]))
     assert costs[0] < 0.9 * costs[1]
+
+
+def test_progress_names_every_expert_fold_and_candidate_search(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_progress, "INTERVAL_S", 0.0)
+    X, labels = draw(speakers=12, phrases=4)
+    bundle = train(X, labels, blocks={"pen": 12}, folds=0, settings={"folds": 3}, progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "choosing a model of pen on held-out people"
+    assert lines[1].startswith("choosing a model of pen on held-out people: candidates 1 ")
+    experts = len(bundle.fitted_scorer.experts)
+    assert f"expert pen of {experts} experts is fitted" in lines
+    folds = [line for line in lines if line.startswith("weights of experts: fold")]
+    assert folds == [f"weights of experts: fold {number} of 3" for number in (1, 2, 3)]
+    assert bundle.scorer.callback is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -68,6 +68,8 @@ class Committee(BaseScorer, BaseEstimator):
         Vectors per profile in the trials that weights are learnt from.
     folds : int
         Number of folds into which the classes of the first view are divided.
+    callback : callable or None
+        Called with a line of text after each fitted expert and each fold.
 
     Attributes
     ----------
@@ -105,6 +107,7 @@ class Committee(BaseScorer, BaseEstimator):
         known: Sequence[str] = (),
         enrolment: int = 1,
         folds: int = 4,
+        callback: Callable[[str], object] | None = None,
     ) -> None:
         self.experts = experts
         self.columns = columns
@@ -112,6 +115,7 @@ class Committee(BaseScorer, BaseEstimator):
         self.known = known
         self.enrolment = enrolment
         self.folds = folds
+        self.callback = callback
 
     # -- training ------------------------------------------------------------
 
@@ -138,6 +142,7 @@ class Committee(BaseScorer, BaseEstimator):
                     f"expert {name!r} takes columns {start} to {stop}; the vectors have {self.width_} columns"
                 )
             experts[name] = expert.fit(vectors[:, start:stop], labels)
+            self._show(f"expert {name} of {len(experts)} experts is fitted")
         self._find_views(tuple(labels))
         self.weights_ = {name: self._given_weights(name) for name in self.experts_}
         if self.weights == "learnt":
@@ -153,6 +158,10 @@ class Committee(BaseScorer, BaseEstimator):
                     stacklevel=2,
                 )
         return self
+
+    def _show(self, line: str) -> None:
+        if self.callback is not None:
+            self.callback(line)
 
     def _check_settings(self) -> None:
         if not self.experts:
@@ -207,9 +216,9 @@ class Committee(BaseScorer, BaseEstimator):
         )
         evidence = []
         kinds = []
-        for trials in folds:
+        for number, trials in enumerate(folds, 1):
             # without the classes of this fold
-            committee = clone(self).set_params(weights=None)
+            committee = clone(self).set_params(weights=None, callback=None)
             training_labels = {view: column[trials.train] for view, column in labels.items()}
             committee.fit(X[trials.train], training_labels)
             profiles = committee.enrol(X[trials.enrol], trials.ids)
@@ -220,6 +229,7 @@ class Committee(BaseScorer, BaseEstimator):
             tests = X[trials.test]
             evidence.append(committee._term_evidence(profiles, tests, question, trials.pairs))
             kinds.append(trials.kinds)
+            self._show(f"weights of experts: fold {number} of {len(folds)}")
 
         # the regression needs at least two kinds of trials
         if not kinds or len(np.unique(np.concatenate(kinds))) < 2:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sklearn.pipeline import Pipeline
 
+from .._progress import Ticker, show_line
 from .._typing import Array, Card, Columns, Labels
 from ..bundle import Bundle
 from ..labels import encode_labels
@@ -143,8 +143,11 @@ def choose_experts(
         start += width
         if not has_experts(name, blocks, point_blocks):
             continue
+        step = None
         if progress:
-            print(f"choosing a model of {name} on held-out people", file=sys.stderr, flush=True)
+            title = f"choosing a model of {name} on held-out people"
+            show_line(title)
+            step = Ticker(f"{title}: candidates").step
         selection = select_model(
             block,
             labels,
@@ -152,6 +155,7 @@ def choose_experts(
             noises=("full", "diagonal"),
             enrolment=enrolment,
             preprocessing=_reduction(_components(width, labels, list(labels))),
+            progress=step,
         )
         priors: list[ModelCandidate] = []
         for chain, strength in _prior_chains(width, dim):
@@ -163,6 +167,7 @@ def choose_experts(
                 strengths=[strength],
                 enrolment=enrolment,
                 preprocessing=chain,
+                progress=step,
             )
             priors += other.table
         priors.sort(key=lambda candidate: candidate.loss)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .._progress import show_line
 from .._typing import Array, Columns, Ranks
 from ..bundle import Bundle
 from ..calibration import Calibrator
@@ -120,6 +121,9 @@ def _fit(bundle: Bundle, X: Any, labels: Columns, model: str, progress: bool) ->
             # the card states once that people are few
             warnings.simplefilter("ignore", MvpldaWarning)
         bundle.fit(X, labels or None)
+    if hasattr(bundle.scorer, "callback"):
+        # models of folds are clones, and their iterations are not shown
+        bundle.scorer.callback = None
     if isinstance(bundle.fitted_scorer, Committee):
         keep_few_posteriors(bundle.fitted_scorer, next(iter(labels)))
     classes = {view: count_named(column) for view, column in labels.items()}
@@ -189,9 +193,11 @@ def _committee_bundle(
 
 
 def show_fit(title: str, scorer: Any) -> None:
-    """Write a title to standard error, followed by one line per iteration if the scorer is fitted by iterations."""
-    print(title, file=sys.stderr, flush=True)
-    if hasattr(scorer, "callback"):
+    """Write a title to standard error; the fit then writes one line per iteration, or per expert and fold."""
+    show_line(title)
+    if isinstance(scorer, Committee):
+        scorer.callback = show_line
+    elif hasattr(scorer, "callback"):
         scorer.callback = lambda step: print(
             f"iteration {step.number}: {step.gain_per_vector:+.1e} nats per vector", file=sys.stderr
         )
