@@ -127,7 +127,7 @@ def verify_command(
     """
     from ..scoring.question import Question
     from ..voice.profile_file import ProfileBook
-    from ..voice.verification import VoiceModel
+    from ..voice.verification import VoiceModel, find_copies
 
     if (enrolled_source is None) == (profiles_file is None) or (profiles_file is None) != (
         profile is None
@@ -170,8 +170,8 @@ def verify_command(
         hypothesis = no_match if name == "nothing" else f"same {name.replace('+', ' and ')}"
         lines.append(f"  {hypothesis}: {100 * probability:.2f} %")
     lines += _fault_warnings(decision.faults)
-    if {q.digest for q in tested.qualities} & {q.digest for q in enrolled.qualities}:
-        lines.append("Warning: the same recording is on both sides and is compared with itself.")
+    if decision.reason == "suspected_replay" and find_copies(tested, enrolled):
+        lines.append("A recording is on both sides, unchanged or changed: a copy is not accepted.")
     _print_and_exit(decision.answer, report, lines, as_json)
 
 

@@ -19,6 +19,7 @@ from .audio.decode import Source
 from .default_model import DEFAULT_MODEL, default_extractor, extractor_names
 from .evidence import single_profile, speaker_question
 from .extractors.extractor import ExtractedVectors, Extractor, load_extractor
+from .fingerprint import CopyTest
 from .profile_file import ProfileBook
 
 RecordingsLike = ExtractedVectors | PathLike | Iterable[Source]
@@ -27,6 +28,15 @@ RecordingsLike = ExtractedVectors | PathLike | Iterable[Source]
 
 ENOUGH_RECORDINGS = 3
 """Enrolled recordings from which more of them hardly help."""
+
+
+def find_copies(one: ExtractedVectors, other: ExtractedVectors) -> list[int]:
+    """Return the recordings of one side that are copies of a recording of the other, changed or not."""
+    digests = {quality.digest for quality in other.qualities}
+    copies = [number for number, quality in enumerate(one.qualities) if quality.digest in digests]
+    fingerprints = [test.fingerprint for test in other.copy_tests]
+    copies += [number for number, test in enumerate(one.copy_tests) if test.is_copy(fingerprints)]
+    return sorted(set(copies))
 
 
 @dataclass(frozen=True)
@@ -95,7 +105,10 @@ class VoiceModel:
             return recordings
         if isinstance(recordings, (str, os.PathLike)):
             recordings = [recordings]
-        return self.extractor.extract(list(recordings))
+        sources = list(recordings)
+        extracted = self.extractor.extract(sources)
+        tests = [CopyTest.read(sources[row]) for row in extracted.rows]
+        return replace(extracted, copy_tests=tests)
 
     def verify(
         self,
@@ -108,6 +121,9 @@ class VoiceModel:
 
         If the model is not deployed, the recordings of the first side are the deployment (`Bundle.paired`): they show
         the domain, and calibration and thresholds are those of such comparisons.
+
+        If a recording is a changed copy of one of the other side, the verdict is reject with the reason
+        suspected_replay.
 
         Parameters
         ----------
@@ -124,6 +140,8 @@ class VoiceModel:
         qualities = [quality for side in sides for quality in side.qualities]
         point = bundle.point(question, enrolled, **point_options)
         decision = decide(answer, point, quality=qualities)
+        if find_copies(*sides):
+            return replace(decision, answer="reject", reason="suspected_replay")
         if decision.reason == "not_enough_evidence":
             return replace(decision, advice=_advice(sides[0]))
         return decision

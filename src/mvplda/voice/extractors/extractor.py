@@ -23,6 +23,7 @@ from ...exceptions import AudioError, FileFormatError, NumericalError, Parameter
 from ..audio.decode import FileSegment, Sound, Source, read_segments
 from ..audio.quality import Quality, QualityMeter, QualitySettings
 from ..audio.speech_detection import SoundSegment
+from ..fingerprint import CopyTest
 from .download import cached_file, is_stale, missing_extractor_message
 from .onnx_network import OnnxNetwork
 from .recipe import downloadable
@@ -54,6 +55,7 @@ class ExtractedVectors:
     qualities : quality of each vector's recording
     skipped : (source, reason) per recording without a vector
     sessions, phrases : session and phrase of each vector, if there are names
+    copy_tests : comparison of each vector's recording with fingerprints of others; empty without sound
     """
 
     X: Vector
@@ -62,6 +64,7 @@ class ExtractedVectors:
     skipped: list[tuple[str, str]]
     sessions: list[str] = field(default_factory=list)
     phrases: list[str] = field(default_factory=list)
+    copy_tests: list[CopyTest] = field(default_factory=list)
 
     def acquisition(self) -> str:
         """Return the failure to acquire (ISO/IEC 19795-1): the share of recordings without a usable voice."""

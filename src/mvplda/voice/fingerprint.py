@@ -1,0 +1,215 @@
+"""Fingerprints of recordings: signs of energy differences, by which changed copies of a recording are recognised."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+from scipy.fft import irfft, next_fast_len, rfft
+
+from ..exceptions import DataError
+from .audio.decode import Source, read_segments
+
+Codes = NDArray[np.int8]
+Spectrogram = NDArray[np.float32]
+
+RATE = 16000
+WINDOW = 1024
+"""Samples of a window, 64 ms: long enough to resolve the harmonics of most voices."""
+HOP = 256
+"""Samples between the frames of a fingerprint."""
+FINE_HOP = 64
+"""Samples between the windows of a test, whose frames are chosen among them for every speed and offset."""
+LOWEST_HZ, HIGHEST_HZ, BAND_HZ = 280.0, 3360.0, 40.0
+"""Bands within what a telephone transmits."""
+FLOOR_DB = 45.0
+"""Energies further below the loudest ones carry nothing: there, noise and codecs differ."""
+LAG = 2
+"""Frames between the energies that are compared."""
+SMALLEST_DB = 1.5
+"""Smaller differences have the code 0."""
+SPEEDS = (0.98, 0.985, 0.99, 0.995, 1.0, 1.005, 1.01, 1.015, 1.02)
+"""Speeds at which a test is compared."""
+OFFSETS = (0, HOP // 2)
+"""Offsets of a test in samples, so that its frames lie within a quarter hop of those of a copy."""
+LEAST_OVERLAP = 0.6
+"""Share of the shorter fingerprint that must overlap."""
+LEAST_FRAMES = 12
+"""Fingerprints with fewer frames of speech are not compared."""
+LONGEST_S = 30.0
+"""Seconds from the beginning of a recording that have a fingerprint."""
+SHAPE_BYTES = 2
+CHUNK = 32
+"""Fingerprints that are compared in one product."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fingerprint:
+    """Fingerprint of a recording, about 1 kB per second. Sound cannot be restored from it.
+
+    codes : (frames, bands) signs -1, 0 or 1 of the energy differences between neighbouring bands and frames
+    """
+
+    codes: Codes
+
+    def to_bytes(self) -> bytes:
+        """Return the fingerprint as bytes, compressed."""
+        bands = self.codes.shape[1].to_bytes(SHAPE_BYTES, "little")
+        return bands + zlib.compress(self.codes.tobytes(), 9)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Fingerprint:
+        """Return the fingerprint of bytes that `to_bytes` made."""
+        try:
+            bands = int.from_bytes(data[:SHAPE_BYTES], "little")
+            codes = np.frombuffer(zlib.decompress(data[SHAPE_BYTES:]), np.int8)
+            return cls(codes.reshape(-1, bands))
+        except (ValueError, zlib.error) as error:
+            raise DataError(
+                f"expected the bytes of a fingerprint; got {len(data)} other bytes: delete them"
+            ) from error
+
+    @property
+    def frames(self) -> int:
+        """Number of frames that differ from silence."""
+        return int(self.codes.any(axis=1).sum())
+
+
+class CopyTest:
+    """A recording that is compared with fingerprints of earlier ones, at several speeds.
+
+    Parameters
+    ----------
+    samples : samples of one channel at 16 kHz
+
+    Attributes
+    ----------
+    fingerprint : fingerprint of the recording
+    """
+
+    def __init__(self, samples: NDArray[np.floating]) -> None:
+        spectrogram = power_spectrogram(samples[: round(LONGEST_S * RATE)])
+        self.fingerprint = Fingerprint(energy_codes(spectrogram))
+        variants = [
+            energy_codes(spectrogram, speed, offset) for speed in SPEEDS for offset in OFFSETS
+        ]
+        longest = max(len(codes) for codes in variants)
+        # silence has the code 0: padding changes neither products nor energies
+        self._variants = np.stack(
+            [np.pad(codes, ((0, longest - len(codes)), (0, 0))) for codes in variants]
+        )
+        self._spectra: dict[int, tuple[NDArray[np.complex64], NDArray[np.complex64]]] = {}
+
+    @classmethod
+    def read(cls, source: Source, rate: int | None = None) -> CopyTest:
+        """Return the test of a sound file, or of samples and their rate."""
+        segments = read_segments(source, RATE, LONGEST_S, rate)
+        return cls(np.concatenate(segments))
+
+    def is_copy(self, fingerprints: Sequence[Fingerprint]) -> bool:
+        """Return whether the recording is a changed copy of one of these."""
+        frames = np.array([min(self.fingerprint.frames, other.frames) for other in fingerprints])
+        comparable = [
+            other for other, n in zip(fingerprints, frames, strict=True) if n >= LEAST_FRAMES
+        ]
+        thresholds = copy_threshold(frames[frames >= LEAST_FRAMES])
+        return bool((self.similarities(comparable) >= thresholds).any())
+
+    def similarities(self, fingerprints: Sequence[Fingerprint]) -> NDArray[np.float32]:
+        """Return the largest correlation with each fingerprint over all speeds, offsets and alignments in time."""
+        found = np.zeros(len(fingerprints), np.float32)
+        # those of one length together, because they are padded to the longest
+        order = np.argsort([len(other.codes) for other in fingerprints], kind="stable")
+        for start in range(0, len(order), CHUNK):
+            chunk = order[start : start + CHUNK]
+            found[chunk] = self._similarities([fingerprints[i].codes for i in chunk])
+        return found
+
+    def _similarities(self, others: Sequence[Codes]) -> NDArray[np.float32]:
+        _, length, bands = self._variants.shape
+        for codes in others:
+            if codes.shape[1] != bands:
+                raise DataError(
+                    f"expected fingerprints of {bands} bands; got {codes.shape[1]}: delete fingerprints of another "
+                    "version"
+                )
+        longest = max(len(codes) for codes in others)
+        size = next_fast_len(longest + length, real=True)
+        test_spectra, test_energy_spectra = self._spectra_of(size)
+        codes = np.zeros((size, bands, len(others)), np.float32)
+        present = np.zeros((len(others), size), np.float32)
+        for column, other in enumerate(others):
+            codes[: len(other), :, column] = other
+            present[column, : len(other)] = 1.0
+        energies = np.square(codes).sum(axis=1).T
+
+        # correlations over time by products of spectra: (variants, fingerprints, alignments)
+        products = test_spectra @ rfft(codes, axis=0).conj()
+        correlations = irfft(products.transpose(1, 2, 0), size)
+        of_tests = irfft(test_energy_spectra[:, None] * rfft(present).conj(), size)
+        is_test = rfft((np.arange(size) < length).astype(np.float32))
+        of_others = irfft(is_test * rfft(energies).conj(), size)
+
+        totals = np.square(self._variants, dtype=np.float32).sum(axis=(1, 2))
+        least = LEAST_OVERLAP * np.minimum(totals[:, None], energies.sum(axis=1))[..., None]
+        is_overlap = (of_tests >= least) & (of_others >= least) & (least > 0)
+        scale = np.sqrt(np.maximum(of_tests, 1.0) * np.maximum(of_others, 1.0))
+        return np.where(is_overlap, correlations / scale, 0.0).max(axis=(0, 2))
+
+    def _spectra_of(self, size: int) -> tuple[NDArray[np.complex64], NDArray[np.complex64]]:
+        """Return spectra over time: (frequencies, variants, bands) of codes, (variants, frequencies) of energies."""
+        if size not in self._spectra:
+            variants = self._variants.astype(np.float32)
+            spectra = np.ascontiguousarray(rfft(variants, size, axis=1).transpose(1, 0, 2))
+            energy_spectra = rfft(np.square(variants).sum(axis=2), size)
+            self._spectra = {size: (spectra, energy_spectra)}
+        return self._spectra[size]
+
+
+def copy_threshold(frames: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the correlation from which recordings with these numbers of frames of speech are copies."""
+    return LONG_THRESHOLD + SHORT_MARGIN / np.sqrt(frames)
+
+
+LONG_THRESHOLD = 0.4
+SHORT_MARGIN = 1.0
+"""Threshold for long recordings, and its rise for short ones: results/copies."""
+
+
+def power_spectrogram(samples: NDArray[np.floating]) -> Spectrogram:
+    """Return power spectra of windows, `FINE_HOP` samples apart."""
+    padded = np.pad(np.asarray(samples, np.float32), WINDOW // 2)
+    windows = sliding_window_view(padded, WINDOW)[::FINE_HOP]
+    spectra = rfft(windows * np.hanning(WINDOW).astype(np.float32), axis=1)
+    return np.asarray(spectra.real**2 + spectra.imag**2, np.float32)
+
+
+def energy_codes(spectrogram: Spectrogram, speed: float = 1.0, offset: int = 0) -> Codes:
+    """Return the codes of a recording, as if it had been played at another speed from an offset in samples on."""
+    step = HOP * speed / FINE_HOP
+    first = offset / FINE_HOP
+    positions = np.arange(first, len(spectrogram) - 0.5, step)
+    frames = np.minimum(np.rint(positions).astype(np.int64), len(spectrogram) - 1)
+    energies = spectrogram[frames] @ band_weights(speed)
+    levels = 10 * np.log10(energies + np.float32(1e-20))
+    levels = np.maximum(levels - np.percentile(levels, 99), -FLOOR_DB)
+    slopes = np.diff(levels, axis=1)
+    changes = slopes[LAG:] - slopes[:-LAG]
+    codes: Codes = np.where(np.abs(changes) > SMALLEST_DB, np.sign(changes), 0).astype(np.int8)
+    return codes
+
+
+@lru_cache(maxsize=len(SPEEDS))
+def band_weights(speed: float) -> NDArray[np.float32]:
+    """Return (frequencies, bands) triangular weights of spectra; a faster recording has higher bands."""
+    edges = np.arange(LOWEST_HZ, HIGHEST_HZ, BAND_HZ) * speed * WINDOW / RATE
+    low, centre, high = edges[:-2], edges[1:-1], edges[2:]
+    frequency = np.arange(WINDOW // 2 + 1)[:, None]
+    rising = (frequency - low) / (centre - low)
+    falling = (high - frequency) / (high - centre)
+    return np.maximum(0.0, np.minimum(rising, falling)).astype(np.float32)
