@@ -14,6 +14,7 @@ from sqlalchemy import bindparam
 from .._typing import Json
 from .cells import Cell
 from .domain import CHANGE_NUMBER, DomainCache
+from .marks import Marks
 from .model import Consistency, Model, label_of
 from .recordings import ProcessedRecording
 from .schemas import (
@@ -53,7 +54,8 @@ EMPTY_COLUMNS: Mapping[str, object] = {
 }
 STORED = (
     "Numbers computed from your recordings, encrypted and rotated by a secret key; where vectorKept is true, also the "
-    "encrypted vector of the extractor. No sound."
+    "encrypted vector of the extractor. For some days an encrypted fingerprint of each recording, which detects copies. No "
+    "sound."
 )
 STORED_FOR_SEARCH = (
     " Numbers by which the database searches for a voice: rotated, and not encrypted."
@@ -71,7 +73,7 @@ SENTENCES = {
     "wrong_phrase": "The phrase differs from the one in the earlier recordings: say it again. If it was right, the "
     "first recording may be the bad one.",
     "wrong_speaker": "The voice differs from the one in the earlier recordings.",
-    "suspected_replay": "This recording was sent before.",
+    "suspected_replay": "This recording, or a changed copy of it, was sent before.",
 }
 
 # -- statements --------------------------------------------------------------------------
@@ -126,6 +128,7 @@ class ProfileStore:
         self.settings = templates.settings
         self.model = model
         self.domain = DomainCache(model, templates)
+        self.marks = Marks(templates)
 
     # -- rows ----------------------------------------------------------------
 
@@ -402,7 +405,7 @@ class ProfileStore:
             return refused(reason, recording, llrs)
         cell = Cell(label, share, 1, session or self._session(work, name))
         self.templates.put(work, row, cell, recording, self.model.extractor_name)
-        self.templates.put_mark(work, name, recording)
+        self.marks.put(work, name, recording)
         texts.setdefault(label, phrase or label)
         number = row.next_number
         enrolment: dict[str, object] = {"enrollmentId": number, "quality": recording.quality}
@@ -447,7 +450,7 @@ class ProfileStore:
         new: Cell,
     ) -> Consistency:
         """Return the LLRs of a new recording against earlier ones; raise if it is a copy of an earlier recording."""
-        if self.templates.is_copy(work, row.id, recording):
+        if self.marks.is_copy(work, row.id, recording):
             raise refused("suspected_replay", recording)
         model = self.domain.deployed(work, row.last_change)
         return model.consistency(cells, new)

@@ -11,6 +11,7 @@ from ..exceptions import AudioError, NumericalError
 from ..voice.audio.decode import read_sound
 from ..voice.audio.quality import Quality, QualityMeter, QualitySettings
 from ..voice.extractors.extractor import Extractor
+from ..voice.fingerprint import CopyTest
 from .schemas import QualityReply
 from .settings import Settings
 
@@ -32,6 +33,7 @@ class ProcessedRecording:
     reason : code of why the recording cannot be used; None if it can
     digest : digest of the samples; empty for vectors
     detail : sentence that explains an unreadable file
+    copy_test : comparison with the fingerprints of earlier recordings; None for vectors
     """
 
     vector: NDArray[Any] | None
@@ -40,6 +42,7 @@ class ProcessedRecording:
     digest: str = ""
     speech_s: float = 0.0
     detail: str = ""
+    copy_test: CopyTest | None = None
 
 
 def process_recording(extractor: Extractor, data: bytes, settings: Settings) -> ProcessedRecording:
@@ -66,7 +69,10 @@ def process_recording(extractor: Extractor, data: bytes, settings: Settings) -> 
         return ProcessedRecording(
             None, quality, "unreadable", measured.digest, measured.speech_s, str(error)
         )
-    return ProcessedRecording(vector, quality, None, measured.digest, measured.speech_s)
+    test = CopyTest.read(samples, rate)
+    return ProcessedRecording(
+        vector, quality, None, measured.digest, measured.speech_s, copy_test=test
+    )
 
 
 def decode_reason(message: str) -> str:

@@ -195,3 +195,4 @@ class Service:
             work.run(AUDIT.delete().where(AUDIT.c.at < oldest))
             work.run(RATES.delete().where(RATES.c.until < yesterday))
             work.run(CHALLENGES.delete().where(CHALLENGES.c.expires < yesterday))
+            self.profiles.marks.sweep(work)

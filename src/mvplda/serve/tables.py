@@ -237,13 +237,14 @@ ENROLMENTS = Table(
     ),
 )
 
-# Keyed hashes of recordings: a recording that is sent again is a replay.
+# Keyed hashes of recordings and their encrypted fingerprints: a recording that is sent again is a replay.
 MARKS = Table(
     "marks",
     METADATA,
     Column("profile", Text, primary_key=True),
     Column("mark", Text, primary_key=True),
-    Column("at", Double, nullable=False),
+    Column("at", Double, nullable=False, index=True),
+    Column("fingerprint", LargeBinary),
 )
 
 # A row is deleted when its challenge is answered.

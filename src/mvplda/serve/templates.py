@@ -1,4 +1,4 @@
-"""Voice templates: encrypted shares of sums, vectors, and marks of recordings."""
+"""Voice templates: encrypted shares of sums, and vectors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
@@ -17,18 +16,15 @@ from sqlalchemy.exc import DBAPIError
 
 from .cells import Cell, Integers, merge_cells
 from .database import UnreadableRows, is_corruption
-from .keys import UnknownMasterKey, Vault, keyed_mark
+from .keys import UnknownMasterKey, Vault
 from .recordings import ProcessedRecording
 from .schemas import DamagedProfile, Problem
 from .settings import Settings
-from .store import DAY, Store, Transaction, rotated
+from .store import Store, Transaction, rotated
 from .tables import ENROLMENTS, MARKS, EnrolmentRow, ProfileRow
 
 log = logging.getLogger("mvplda.serve")
 
-# Vectors with a larger cosine are copies of one recording: two recordings of one phrase stay below 0.99, another
-# codec's version of the same recording lies above.
-COPY_COSINE = 0.99995
 # Maximum number of profiles with sums in memory.
 CACHED = 20_000
 
@@ -45,20 +41,6 @@ SET_SHARE = (
     .where(ENROLMENTS.c.profile == bindparam("name"))
     .where(ENROLMENTS.c.number == bindparam("position"))
     .values(share=bindparam("sealed"))
-)
-MARK_TIME = (
-    sa.select(MARKS.c.at)
-    .where(MARKS.c.profile == bindparam("name"))
-    .where(MARKS.c.mark == bindparam("mark"))
-)
-DELETE_OLD_MARKS = (
-    MARKS.delete()
-    .where(MARKS.c.profile == bindparam("name"))
-    .where(MARKS.c.at < bindparam("oldest"))
-)
-# text for its ON CONFLICT, which both databases understand
-PUT_MARK = sa.text(
-    "INSERT INTO marks (profile, mark, at) VALUES (:name, :mark, :at) ON CONFLICT DO NOTHING"
 )
 DELETE_ENROLMENTS = ENROLMENTS.delete().where(ENROLMENTS.c.profile == bindparam("name"))
 DELETE_MARKS = MARKS.delete().where(MARKS.c.profile == bindparam("name"))
@@ -279,36 +261,3 @@ class Templates:
             if len(cell.total) != ranks.most_common(1)[0][0]:
                 raise self.damage(row.profile, f"recording {row.number}")
         return merge_cells(recordings, per_phrase=True, per_session=True)
-
-    # -- repeated recordings -------------------------------------------------
-
-    def is_copy(self, work: Transaction, name: str, recording: ProcessedRecording) -> bool:
-        """Return whether this recording, or another encoding of it, was sent before."""
-        if not recording.digest or recording.vector is None:
-            return False
-        key = self.data_key(work, name)
-        mark = keyed_mark(key, recording.digest)
-        if work.value(MARK_TIME, name=name, mark=mark) is not None:
-            return True
-        vectors = (self.vector(row, key) for row in self.enrolments(work, name))
-        return any(
-            cosine(vector, recording.vector) > COPY_COSINE
-            for vector in vectors
-            if vector is not None
-        )
-
-    def put_mark(self, work: Transaction, name: str, recording: ProcessedRecording) -> None:
-        """Store the mark of a recording, and delete marks that are too old."""
-        if not recording.digest:
-            return
-        oldest = work.now - self.settings.marks_days * DAY
-        work.run(DELETE_OLD_MARKS, name=name, oldest=oldest)
-        mark = keyed_mark(self.data_key(work, name), recording.digest)
-        work.run(PUT_MARK, name=name, mark=mark, at=work.now)
-
-
-def cosine(a: NDArray[Any], b: NDArray[Any]) -> float:
-    """Return the cosine of two vectors; 0 if their lengths differ."""
-    if len(a) != len(b):
-        return 0.0
-    return float(a @ b / np.sqrt(a @ a * (b @ b)))

@@ -196,7 +196,7 @@ class Verifier:
         """Write the audit entry of a decision, and the mark of its recording."""
         if attempt.reason is None:
             # a recording that led to no decision may be sent again
-            self.templates.put_mark(work, attempt.name, attempt.recording)
+            self.profiles.marks.put(work, attempt.name, attempt.recording)
         detail = reply.model_dump(exclude={"resultId", "quality"})
         work.note("verify", attempt.name, reply.resultId, **detail)
 
@@ -234,7 +234,7 @@ class Verifier:
             return STATE_REASONS.get(state, state)
         if attempt.recording.reason is not None:
             return attempt.recording.reason
-        if self.templates.is_copy(work, attempt.name, attempt.recording):
+        if self.profiles.marks.is_copy(work, attempt.name, attempt.recording):
             return "suspected_replay"
         attempt.cells = self._complete_cells(work, row)
         enrolled = {cell.phrase for cell in attempt.cells}
