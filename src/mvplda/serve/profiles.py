@@ -54,8 +54,8 @@ EMPTY_COLUMNS: Mapping[str, object] = {
 }
 STORED = (
     "Numbers computed from your recordings, encrypted and rotated by a secret key; where vectorKept is true, also the "
-    "encrypted vector of the extractor. For some days an encrypted fingerprint of each recording, which detects copies. No "
-    "sound."
+    "encrypted vector of the extractor. For some days an encrypted fingerprint of each recording, which detects copies. "
+    "No sound."
 )
 STORED_FOR_SEARCH = (
     " Numbers by which the database searches for a voice: rotated, and not encrypted."
