@@ -59,7 +59,7 @@ class Fingerprint:
 
     def to_bytes(self) -> bytes:
         """Return the fingerprint as bytes, compressed."""
-        bands = self.codes.shape[1].to_bytes(SHAPE_BYTES, "little")
+        bands: bytes = int(self.codes.shape[1]).to_bytes(SHAPE_BYTES, "little")
         return bands + zlib.compress(self.codes.tobytes(), 9)
 
     @classmethod
@@ -159,7 +159,9 @@ class CopyTest:
         least = LEAST_OVERLAP * np.minimum(totals[:, None], energies.sum(axis=1))[..., None]
         is_overlap = (of_tests >= least) & (of_others >= least) & (least > 0)
         scale = np.sqrt(np.maximum(of_tests, 1.0) * np.maximum(of_others, 1.0))
-        return np.where(is_overlap, correlations / scale, 0.0).max(axis=(0, 2))
+        return np.asarray(
+            np.where(is_overlap, correlations / scale, 0.0).max(axis=(0, 2)), np.float32
+        )
 
     def _spectra_of(self, size: int) -> tuple[NDArray[np.complex64], NDArray[np.complex64]]:
         """Return spectra over time: (frequencies, variants, bands) of codes, (variants, frequencies) of energies."""
