@@ -33,6 +33,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import exceptions as errors
 from .addresses import client_address
+from .database import database_problem
 from .keys import Caller
 from .schemas import Problem
 from .settings import LOCAL_HOSTS
@@ -265,12 +266,7 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, (DBAPIError, PoolTimeout)):
         text = str(getattr(error, "orig", error))
         log.error("database", extra={"fields": {"error_text": text}})
-        if "full" in text or "No space" in text:
-            return Problem(507, "storage", "the storage is full: nothing was changed")
-        detail = "the database does not answer: nothing was changed"
-        if "lock" in text:
-            detail = "another connection holds a lock in the database: nothing was changed"
-        return Problem(503, "database", detail, wait=2)
+        return database_problem(error)
     log.error("unexpected", exc_info=error)
     return Problem(
         500, "unexpected", "an unexpected error occurred; its details are in the log of the service"

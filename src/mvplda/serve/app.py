@@ -30,82 +30,26 @@ from ..exceptions import ParameterError
 from .access import MULTIPROCESS, AccessMiddleware, Metrics, refuse
 from .addresses import UnfinishedBodies
 from .api_keys import environment_keys
+from .batches import HELD_S, Batches
 from .callers import Callers
 from .connections import TimeoutProtocol
+from .database import RowHeld
+from .deadlines import database_wait, no_answer
 from .keys import Caller, MasterKey
 from .log_lines import log_formatter
 from .model_loading import open_model
 from .routes import router
-from .schemas import Problem, VerifyReply
+from .schemas import Problem, ProfileReply, State
 from .service import Service
 from .settings import Settings
 from .store import Store
-from .verifier import Attempt
 
 PAGE_FOLDER = Path(__file__).with_name("page")
 # Seconds after which a database without an answer is reported as not ready.
 READY_S = 3.0
-# Verifications that are decided in one transaction.
-BATCH_LIMIT = 64
-# Longest pause after a batch, in which its callers may send their next request: larger batches cost less.
-PAUSE_S = 0.006
-# Seconds between two checks of the queue during the pause.
-POLL_S = 0.0005
 # Environment variable by which worker processes get their settings.
 SETTINGS = "MVPLDA_WORKER_SETTINGS"
 Result = TypeVar("Result")
-Queue = list[tuple[Attempt, "asyncio.Future[VerifyReply]"]]
-
-
-class Batches:
-    """Decides waiting verifications together: one transaction, one call of the scorer, one commit."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._waiting: Queue = []
-        self._task: asyncio.Task[None] | None = None
-
-    async def verify(self, attempt: Attempt) -> VerifyReply:
-        """Queue an attempt, and wait for its reply."""
-        decided: asyncio.Future[VerifyReply] = asyncio.get_running_loop().create_future()
-        self._waiting.append((attempt, decided))
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._decide())
-        return await decided
-
-    async def _decide(self) -> None:
-        while self._waiting:
-            batch = self._next()
-            attempts = [attempt for attempt, _ in batch]
-            outcomes = await self._runtime.run(self._runtime.service.verify, attempts)
-            for (_, decided), outcome in zip(batch, outcomes, strict=True):
-                if decided.done():  # the caller has disconnected
-                    continue
-                if isinstance(outcome, Exception):
-                    decided.set_exception(outcome)
-                else:
-                    decided.set_result(outcome)
-            if len(batch) > 1:
-                await self._gather(min(len(batch) + len(self._waiting), BATCH_LIMIT))
-
-    async def _gather(self, expected: int) -> None:
-        """Wait a moment for the next requests of the callers that were just answered, to decide them in one batch."""
-        until = time.monotonic() + PAUSE_S
-        while len(self._waiting) < expected and time.monotonic() < until:
-            await asyncio.sleep(POLL_S)
-
-    def _next(self) -> Queue:
-        """Return the next attempts, at most one per profile; later attempts on a profile wait for the next batch."""
-        batch: dict[str, tuple[Attempt, asyncio.Future[VerifyReply]]] = {}
-        later: Queue = []
-        for entry in self._waiting:
-            name = entry[0].name
-            if name in batch or len(batch) == BATCH_LIMIT:
-                later.append(entry)
-            else:
-                batch[name] = entry
-        self._waiting = later
-        return list(batch.values())
 
 
 class Runtime:
@@ -118,7 +62,7 @@ class Runtime:
         self.metrics = Metrics()
         self.bodies = UnfinishedBodies(settings)
         self.callers = Callers(self, is_open)
-        self.batches = Batches(self)
+        self.batches = Batches(service)
         self._light = ThreadPoolExecutor(settings.threads)
         self._heavy = ThreadPoolExecutor(settings.at_once)
         self._apart = ThreadPoolExecutor(2)
@@ -133,13 +77,38 @@ class Runtime:
 
     async def run(self, work: Callable[..., Result], *arguments: object) -> Result:
         """Run a function that waits for the database, in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._light, work, *arguments)
+        future = self._light.submit(work, *arguments)
+        try:
+            async with database_wait(self.settings.answer_s):
+                return await asyncio.wrap_future(future)
+        except Problem as problem:
+            if future.cancelled() and problem.kind == "database":
+                # it had not begun
+                raise no_answer(is_unchanged=True) from None
+            raise
 
     async def change(
         self, caller: Caller, work: Callable[..., Result], *arguments: object
     ) -> Result:
         """Run an operation in one transaction, in a thread."""
-        return await self.run(self.service.change, caller, work, *arguments)
+        return await self._patiently(self.service.change, caller, work, *arguments)
+
+    async def erase(self, name: str, state: State, caller: Caller) -> ProfileReply:
+        """Erase a profile."""
+        return await self._patiently(self.service.erase, name, state, caller)
+
+    async def _patiently(self, work: Callable[..., Result], *arguments: object) -> Result:
+        """Run an operation, again after a pause if another connection holds the row: no thread waits for rows."""
+        until = time.monotonic() + self.settings.lock_timeout_s
+        pause, longest = HELD_S
+        while True:
+            try:
+                return await self.run(work, *arguments)
+            except RowHeld:
+                if time.monotonic() > until:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, longest)
 
     async def run_heavy(self, work: Callable[..., Result], *arguments: object) -> Result:
         """Run a long computation in a thread; raise if too many are waiting."""

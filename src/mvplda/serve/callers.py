@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .addresses import AddressRate, RefusedCalls
+from .deadlines import database_wait
 from .keys import Caller, key_hash
 from .schemas import Problem
 
@@ -109,7 +110,8 @@ class Callers:
         Rates are stored in the database; the calls of one second are taken out of them at a time.
         """
         # one call takes the share for all that arrive at the same time
-        async with self._spending.setdefault(caller.name, asyncio.Lock()):
+        lock = self._spending.setdefault(caller.name, asyncio.Lock())
+        async with database_wait(self._runtime.settings.answer_s), lock:
             left = self._calls.get(caller.name, 0)
             if not left:
                 wait = self._refused.get(caller.name, 0.0) - time.monotonic()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -14,24 +16,73 @@ from sqlalchemy.exc import DBAPIError
 
 from .._optional import need
 from ..exceptions import ParameterError
+from .deadlines import no_answer
 from .schemas import Problem
 from .settings import Settings
 
 # PostgreSQL: number of the lock under which hosts that start at the same time create tables in turn.
 ADVISORY_LOCK = 7215843
-# SQLite: seconds that a thread waits for the writers of its own process.
-WRITER_S = 10.0
+# PostgreSQL: seconds beyond its own time limit after which a connection without an answer is closed.
+GRACE_S = 1.0
+# Threads of batches of verifications.
+BATCH_THREADS = 5
+# PostgreSQL: a host that is gone is noticed after about 20 s without an answer to the system's own messages.
+KEEPALIVES = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
 
 
-# SQLSTATE of PostgreSQL, and codes of SQLite, of a row or page that cannot be read.
-CORRUPTED = ("XX001", "XX002")
+# SQLSTATE of a full disk and of a lock that is not granted in time; codes of SQLite for the same.
+FULL = {"53100", sqlite3.SQLITE_FULL}
+LOCKED = {"55P03", "40P01", sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+# The same of a row or page that cannot be read.
+CORRUPTED = {"XX001", "XX002", sqlite3.SQLITE_CORRUPT}
 
 
 def is_corruption(error: DBAPIError) -> bool:
     """Return whether the database reports that it cannot read its own rows."""
-    state = getattr(error.orig, "sqlstate", None)
-    code = getattr(error.orig, "sqlite_errorcode", None)
-    return state in CORRUPTED or (code is not None and code & 0xFF == sqlite3.SQLITE_CORRUPT)
+    return error_code(error) in CORRUPTED
+
+
+def error_code(error: Exception) -> str | int | None:
+    """Return the SQLSTATE of PostgreSQL or the code of SQLite of an error; None if it has none."""
+    cause = getattr(error, "orig", None)
+    code = getattr(cause, "sqlite_errorcode", None)
+    if code is not None:
+        # the upper bits have details
+        return int(code) & 0xFF
+    state: str | None = getattr(cause, "sqlstate", None)
+    return state
+
+
+def database_problem(error: Exception) -> Problem:
+    """Return the problem for an error of the database, in a transaction that was undone."""
+    code = error_code(error)
+    if code in FULL:
+        return Problem(507, "storage", "the storage is full: nothing was changed")
+    if code in LOCKED:
+        detail = "another connection holds a lock in the database: nothing was changed"
+        return Problem(503, "database", detail, wait=2)
+    return no_answer(is_unchanged=True)
+
+
+class RowHeld(Problem):
+    """Another connection holds the row of a profile; the operation was not begun."""
+
+    def __init__(self) -> None:
+        detail = "another connection holds this profile in the database: nothing was changed"
+        super().__init__(503, "held", detail, wait=2)
+
+
+class UncertainCommit(Problem):
+    """The connection to the database was lost during a commit."""
+
+    def __init__(self) -> None:
+        problem = no_answer(is_unchanged=False)
+        super().__init__(503, "database", str(problem.detail), wait=2)
 
 
 class UnreadableRows(Exception):
@@ -52,23 +103,38 @@ class Database:
         self.is_postgres = self.engine.dialect.name == "postgresql"
         # SQLite polls for its lock; threads of one process wait for each other here instead
         self._writer = None if self.is_postgres else threading.Lock()
+        self._lock_s = settings.lock_timeout_s
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
         """Open a transaction that writes."""
         lock = self._writer
-        if lock is not None and not lock.acquire(timeout=WRITER_S):
+        if lock is not None and not lock.acquire(timeout=self._lock_s):
             detail = "too many calls are waiting to write: nothing was changed"
             raise Problem(503, "database", detail, wait=2)
         try:
             with self.engine.connect() as connection:
                 if lock is not None:
                     connection = connection.execution_options(writes=True)
-                with connection.begin():
+                with self._transaction(connection):
                     yield connection
         finally:
             if lock is not None:
                 lock.release()
+
+    @contextmanager
+    def _transaction(self, connection: Connection) -> Iterator[None]:
+        """Run a transaction; raise `UncertainCommit` if the connection is lost during its commit."""
+        is_complete = False
+        try:
+            with connection.begin():
+                yield
+                is_complete = True
+        except DBAPIError as error:
+            # an error that the database reports has a code, and undoes the transaction
+            if is_complete and self.is_postgres and error_code(error) is None:
+                raise UncertainCommit from error
+            raise
 
     def truncate_log(self) -> None:
         """Empty SQLite's write-ahead log, which still holds erased rows.
@@ -98,10 +164,12 @@ def create_engine(url: str, settings: Settings) -> Engine:
         statement_ms = round(1000 * settings.statement_timeout_s)
         limits = f"-c lock_timeout={lock_ms} -c statement_timeout={statement_ms}"
         arguments = {"connect_timeout": round(settings.connect_timeout_s), "options": limits}
+        arguments |= KEEPALIVES
     engine = sa.create_engine(
         url,
         pool_size=settings.threads + 2,
-        max_overflow=settings.at_once + settings.threads,
+        # batches have threads of their own
+        max_overflow=settings.at_once + settings.threads + BATCH_THREADS,
         pool_timeout=settings.connect_timeout_s,
         # PostgreSQL may have been restarted since the connection was opened
         pool_pre_ping=kind == "postgresql",
@@ -109,7 +177,63 @@ def create_engine(url: str, settings: Settings) -> Engine:
     )
     if kind == "sqlite":
         prepare_sqlite(engine)
+    else:
+        limit_answers(engine, settings.statement_timeout_s + GRACE_S)
     return engine
+
+
+def limit_answers(engine: Engine, default_s: float) -> None:
+    """Close connections of PostgreSQL that do not answer within a time.
+
+    A server that is frozen, or whose host is gone, cannot stop its statements itself.
+    """
+    psycopg = need("psycopg")
+
+    class LimitedConnection(psycopg.Connection):  # type: ignore[name-defined, misc]
+        """Connection that waits for an answer for `limit_s` seconds at most."""
+
+        limit_s = default_s
+
+        def wait(self, statement: Any, *arguments: Any, **options: Any) -> Any:
+            return super().wait(self._limited(statement), *arguments, **options)
+
+        def _limited(self, statement: Any) -> Generator[Any, Any, Any]:
+            """Run the steps of a statement; raise if nothing arrives between two of them for too long."""
+            until = time.monotonic() + self.limit_s
+            try:
+                step = next(statement)
+                while True:
+                    event = yield step
+                    if event:
+                        until = time.monotonic() + self.limit_s
+                    elif time.monotonic() > until:
+                        self.pgconn.finish()
+                        detail = f"no answer within {self.limit_s:g} s"
+                        raise psycopg.OperationalError(detail)
+                    step = statement.send(event)
+            except StopIteration as end:
+                return end.value
+
+    @sa.event.listens_for(engine, "do_connect")
+    def _connect(
+        dialect: object, record: object, arguments: Any, options: dict[str, Any]
+    ) -> LimitedConnection:
+        connection: LimitedConnection = LimitedConnection.connect(*arguments, **options)
+        return connection
+
+    @sa.event.listens_for(engine, "checkin")
+    def _reset(connection: LimitedConnection | None, record: object) -> None:
+        if connection is not None:
+            connection.limit_s = default_s
+
+
+def allow_long_statements(connection: Connection, limit_s: float, lock_s: float) -> None:
+    """Raise the time limits of a transaction of PostgreSQL."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{lock_s:g}s'")
+        connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{limit_s:g}s'")
+        driver: Any = connection.connection.driver_connection
+        driver.limit_s = limit_s + GRACE_S
 
 
 def prepare_sqlite(engine: Engine) -> None:
@@ -138,6 +262,5 @@ def lock_hosts(connection: Connection) -> None:
     PostgreSQL only. Advisory locks have no timeout of their own, so the limits of the transaction are raised.
     """
     if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql("SET LOCAL lock_timeout = '60s'")
-        connection.exec_driver_sql("SET LOCAL statement_timeout = '120s'")
+        allow_long_statements(connection, 120, 60)
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})")

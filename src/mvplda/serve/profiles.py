@@ -13,6 +13,7 @@ from sqlalchemy import bindparam
 
 from .._typing import Json
 from .cells import Cell
+from .database import RowHeld
 from .domain import CHANGE_NUMBER, DomainCache
 from .marks import Marks
 from .model import Consistency, Model, label_of
@@ -79,14 +80,15 @@ SENTENCES = {
 # -- statements --------------------------------------------------------------------------
 
 BY_ID = sa.select(PROFILES).where(PROFILES.c.id == bindparam("name"))
+EXISTING = sa.select(PROFILES.c.id).where(PROFILES.c.id.in_(bindparam("names", expanding=True)))
 LAST_CHANGE = CHANGE_NUMBER.scalar_subquery().label("last_change")
 WRITE_MASTER = sa.select(CHANGES.c.master).scalar_subquery().label("write_master")
-# rows are locked in one order, so that no two transactions wait for each other; SQLite locks the whole database
+# rows that another connection holds are left out: nobody waits for them. SQLite locks the whole database
 LOCKED = (
     sa.select(PROFILES, LAST_CHANGE, WRITE_MASTER)
     .where(PROFILES.c.id.in_(bindparam("names", expanding=True)))
     .order_by(PROFILES.c.id)
-    .with_for_update()
+    .with_for_update(skip_locked=True)
 )
 LOCKED_WITH_TIME = LOCKED.add_columns(DATABASE_TIME.label("now"))
 SET_KEY = (
@@ -137,7 +139,10 @@ class ProfileStore:
         return self.checked(work.first(ProfileRow, BY_ID, name=name))
 
     def locked(self, work: Transaction, names: Sequence[str]) -> dict[str, ProfileRow]:
-        """Lock profiles against other transactions, and return them with the number of the last change."""
+        """Lock profiles against other transactions, and return them with the number of the last change.
+
+        Profiles that another connection holds are left out.
+        """
         query = LOCKED
         if self.store.clock is None:
             # the time of the database comes in the same answer, which saves a query
@@ -158,7 +163,15 @@ class ProfileStore:
             raise self.templates.damage(row.id, columns[0])
 
     def locked_one(self, work: Transaction, name: str) -> ProfileRow:
-        return self.checked(self.locked(work, [name]).get(name))
+        """Lock a profile and return it; raise `RowHeld` if another connection holds it."""
+        row = self.locked(work, [name]).get(name)
+        if row is None and self.existing(work, [name]):
+            raise RowHeld
+        return self.checked(row)
+
+    def existing(self, work: Transaction, names: Sequence[str]) -> set[str]:
+        """Return those names that are names of profiles."""
+        return set(work.run(EXISTING, names=list(names)).scalars())
 
     def checked(self, row: ProfileRow | None) -> ProfileRow:
         """Return the row of an existing profile; raise otherwise."""

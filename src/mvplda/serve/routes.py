@@ -374,13 +374,13 @@ async def unlock(app: App, profile_id: str, caller: Caller = ENROL) -> schemas.P
 @router.post("/v1/profiles/{profile_id}/opt-out", response_model=schemas.ProfileReply)
 async def opt_out(app: App, profile_id: str, caller: Caller = ENROL) -> schemas.ProfileReply:
     """Erase the voice at once; the name is kept and marked: the person must not be verified by voice."""
-    return await app.run(app.service.erase, profile_id, "opted_out", caller)
+    return await app.erase(profile_id, "opted_out", caller)
 
 
 @router.delete("/v1/profiles/{profile_id}", response_model=schemas.ProfileReply)
 async def delete_profile(app: App, profile_id: str, caller: Caller = ENROL) -> schemas.ProfileReply:
     """Erase everything at once; the id stays, marked as deleted with its time."""
-    return await app.run(app.service.erase, profile_id, "deleted", caller)
+    return await app.erase(profile_id, "deleted", caller)
 
 
 @router.get("/v1/profiles/{profile_id}/export", response_model=schemas.Export)

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from .damage import mark_profiles
@@ -31,6 +31,8 @@ from .verifier import Attempt, Verifier
 log = logging.getLogger("mvplda.serve")
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
+# Errors of a database that does not answer, or not in time.
+NO_ANSWER = (OperationalError, InterfaceError, PoolTimeout)
 # Seconds after which marks of damaged profiles are stored again that could not be stored.
 MARK_S = 1.0
 # Times that an operation is tried that other people's damaged rows stop.
@@ -112,8 +114,11 @@ class Service:
         try:
             return [*self.change(SERVICE, self.verifier.verify, attempts)]
         except Exception as error:
-            if len(attempts) == 1:
-                return [error]
+            is_everybodys = isinstance(error, NO_ANSWER) or (
+                isinstance(error, Problem) and error.status_code == 503
+            )
+            if len(attempts) == 1 or is_everybodys:
+                return [error for _ in attempts]
         return [outcome for attempt in attempts for outcome in self.verify([attempt])]
 
     def identify(self, *arguments: Any) -> IdentifyReply:

@@ -123,6 +123,8 @@ class Settings(BaseSettings):
     """Seconds to wait for a row or table that another transaction holds."""
     statement_timeout_s: float = Field(default=10.0, gt=0)
     """Seconds that one statement may take (PostgreSQL)."""
+    answer_s: float = Field(default=8.0, gt=0)
+    """Seconds after which a call is answered with status 503 if the database does not answer."""
     connect_timeout_s: float = Field(default=5.0, ge=1)
     """Seconds to wait for a connection to the database."""
     log_format: LogFormat = "auto"

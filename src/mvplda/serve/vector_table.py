@@ -67,7 +67,7 @@ LOCK_PROFILES = (
     sa.select(PROFILES.c.id)
     .where(PROFILES.c.id.in_(NAMES))
     .order_by(PROFILES.c.id)
-    .with_for_update()
+    .with_for_update(skip_locked=True)
 )
 DELETE_VECTORS = sa.text("DELETE FROM voice_vectors WHERE profile IN :names").bindparams(NAMES)
 PUT_VECTOR = sa.text(
@@ -197,9 +197,10 @@ class VectorTable:
     def _write(self, work: Transaction, names: list[str], version: VectorVersion) -> int:
         """Write the vectors of profiles, and return the number of those that have data keys.
 
-        Their rows are locked: a deletion at the same time waits, and then deletes the vectors too.
+        Their rows are locked: a deletion at the same time waits, and then deletes the vectors too. Rows that another
+        connection holds get their vectors later.
         """
-        work.run(LOCK_PROFILES, names=names)
+        names = list(work.run(LOCK_PROFILES, names=names).scalars())
         work.run(DELETE_VECTORS, names=names)
         cells = self.profiles.templates.cells_by_profile(work, names)
         if cells:

@@ -14,6 +14,7 @@ from sqlalchemy import bindparam
 from ..decisions import Decision, OperatingPoint
 from ..exceptions import ParameterError
 from .cells import Cell
+from .database import RowHeld
 from .keys import Caller
 from .model import NO_POINT, PHRASE, SPEAKER, VerificationTrial, label_of, point_reply
 from .profiles import UPDATE_PROFILE, ProfileStore
@@ -71,8 +72,13 @@ class Verifier:
         """Decide attempts on different profiles together; the refusal of one does not affect the others."""
         rows = self.profiles.locked(work, [attempt.name for attempt in attempts])
         outcomes: dict[str, VerifyReply | Problem] = {}
+        missing = [attempt.name for attempt in attempts if attempt.name not in rows]
+        if missing:
+            outcomes |= {name: RowHeld() for name in self.profiles.existing(work, missing)}
         admitted = []
         for attempt in attempts:
+            if attempt.name in outcomes:
+                continue
             work.caller = attempt.caller
             try:
                 self._prepare(work, attempt, self.profiles.checked(rows.get(attempt.name)))
