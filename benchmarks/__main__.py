@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from threadpoolctl import threadpool_limits
 
-from . import check
+from . import check, evidence
 from .report import PLOTS, draw, lines_of, write
 from .timing import ROOT
 
@@ -68,6 +68,7 @@ def main(
 
       tables   measure nothing: make the tables of the documents anew from results/
       check    make a random sample of stored rows again and compare (see check --help)
+      evidence when the joint model has fewer errors than PLDA (see evidence --help)
 
     On a GPU: python benchmarks/gpu_scoring.py and python benchmarks/gpu_training.py.
     """
@@ -94,4 +95,6 @@ def main(
 if __name__ == "__main__":
     if sys.argv[1:2] == ["check"]:
         check.main(sys.argv[2:], prog_name="python -m benchmarks check")
+    if sys.argv[1:2] == ["evidence"]:
+        evidence.main(sys.argv[2:], prog_name="python -m benchmarks evidence")
     main()

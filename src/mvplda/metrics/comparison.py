@@ -169,13 +169,13 @@ def compare_systems(
         values_b = replicates(systems[1][kind]).T
         speakers = min(trials.speakers())
         tests[kind] = {
-            metric.name: _paired_test(a, b, speakers)
+            metric.name: paired_test(a, b, speakers)
             for metric, a, b in zip(metrics, values_a, values_b, strict=True)
         }
     return SystemComparison(tests, n_resamples, n_speakers)
 
 
-def _paired_test(a: Array, b: Array, speakers: float) -> PairedTest:
+def paired_test(a: Array, b: Array, speakers: float) -> PairedTest:
     """Test a metric.
 
     a, b : value of each system for all speakers, then for every resample
