@@ -72,6 +72,19 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     return noted
 
 
+def check_halves(point: OperatingPoint, kinds: np.ndarray, halves: dict[str, np.ndarray]) -> None:
+    """Compare the figures of each half with the trials in which only its view may differ."""
+    for view, impostors in (("speaker", "IC"), ("phrase", "TW")):
+        half = point.halves[view]
+        accepted = halves[view] >= half.accept
+        measured = half.measured
+        assert measured is not None
+        assert set(measured["far"]) == {impostors}
+        assert measured["far"][impostors][0] == pytest.approx(np.mean(accepted[kinds == impostors]))
+        assert measured["far"][impostors][0] <= (point.far or 0.0) + 1e-12
+        assert measured["frr"][0] == pytest.approx(np.mean(~accepted[kinds == "TC"]))
+
+
 def check_points(calls: list[Call]) -> int:
     """Compare every stored figure with the held-out trials; return how many points lie at 0."""
     at_zero = 0
@@ -83,15 +96,24 @@ def check_points(calls: list[Call]) -> int:
             ("phrase",): ["TC", "IC"],
         }
         assert set(points) == set(scores)
-        for key, (same, llrs) in scores.items():
+        for key, (same, llrs, halves) in scores.items():
             is_target = np.isin(kinds, targets[same])
             assert points[key]
-            thresholds = [point.threshold for point in points[key]]
-            assert len(set(thresholds)) == len(thresholds)
+            limits = [
+                (point.threshold, *(half.accept for half in point.halves.values()))
+                for point in points[key]
+            ]
+            assert len(set(limits)) == len(limits)
             for point in points[key]:
                 assert point.measured is not None
                 assert point.far is not None
                 accepted = llrs >= point.threshold
+                if len(same) > 1:
+                    assert list(point.halves) == list(same)
+                    accepted = np.logical_and.reduce(
+                        [halves[view] >= half.accept for view, half in point.halves.items()]
+                    )
+                    check_halves(point, kinds, halves)
                 frr = point.measured["frr"][0]
                 assert frr == pytest.approx(np.mean(~accepted[is_target]))
                 assert set(point.measured["far"]) == set(kinds[~is_target].tolist())
@@ -99,7 +121,10 @@ def check_points(calls: list[Call]) -> int:
                     assert estimate == pytest.approx(np.mean(accepted[kinds == kind]))
                     assert low <= estimate <= high
                     assert estimate <= point.far + 1e-12
-                at_zero += point.threshold == 0
+                lowest = min(
+                    (half.accept for half in point.halves.values()), default=point.threshold
+                )
+                at_zero += lowest == 0
             strictest = min(point.far or 1.0 for point in points[key])
             for far in (0.3, *FARS):
                 if far >= strictest:

@@ -7,7 +7,7 @@ from domain_problems import domain_bundle
 
 from mvplda import Bundle, MultiviewPLDA
 from mvplda.decisions import OperatingPoint
-from mvplda.decisions.operating_points import MeasuredRates, RateInterval
+from mvplda.decisions.operating_points import HalfThreshold, MeasuredRates, RateInterval
 from mvplda.models.base import BaseScorer
 from mvplda.voice.setup_report import point_sentence, report_lines
 
@@ -57,3 +57,13 @@ def test_a_question_without_measured_points_is_not_described() -> None:
     unmeasured = Bundle(None, plain_model(), points={"speaker": [point(measured=None)]})
     (line,) = report_lines(unmeasured, 0.01)
     assert line.startswith("Error rates could not be measured")
+
+
+def test_thresholds_of_each_view_are_described() -> None:
+    halves = {"speaker": HalfThreshold(5.2), "phrase": HalfThreshold(1.0)}
+    rates = {"IC, same sex": RateInterval(0.02, 0.0, 0.1), "TW": RateInterval(0.01, 0.0, 0.1)}
+    measured: MeasuredRates = {"far": rates, "frr": RATE}
+    chosen = OperatingPoint.from_halves(halves, far=0.02, measured=measured, people=20)
+    sentence = point_sentence("speaker+phrase", chosen, 0.02)
+    assert "Accepts from speaker LLR 5.20 and phrase LLR 1.00, for 2 % false" in sentence
+    assert "impostors of the worst kind (impostor, right phrase, same sex)" in sentence

@@ -23,7 +23,7 @@ from ..models.selection import Selection
 from ..preprocessing import standard_chain
 from .data import check_training_data, count_named
 from .experts import choose_experts, keep_few_posteriors, make_committee, selection_card
-from .held_out import FARS, FOLDS, calibrate_on_held_out
+from .held_out import FARS, FOLDS, Groups, calibrate_on_held_out
 
 COMMITTEE = "committee"
 
@@ -57,6 +57,7 @@ def train(
     default: BaseScorer | None = None,
     calibrator: Calibrator | None = None,
     progress: bool = False,
+    groups: Groups | None = None,
 ) -> Bundle:
     """Fit a model to vectors and labels; calibrate it and choose its thresholds by cross-validation over people.
 
@@ -80,6 +81,7 @@ def train(
     default : fitted model of the same vectors, which becomes another expert of a committee
     calibrator : unfitted calibrator; a copy is fitted for each question. None: a `HypothesisCalibrator`
     progress : whether to write a line to standard error per step
+    groups : {speaker: sex}: points hold for impostors of the same sex too; None: not distinguished
     """
     vectors = np.asarray(X)
     # the names of the columns of a table are checked whenever the model scores
@@ -108,6 +110,7 @@ def train(
             fars=fars,
             calibrator=calibrator,
             progress=progress,
+            groups=groups,
         )
     return bundle
 

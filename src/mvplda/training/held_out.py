@@ -18,6 +18,7 @@ from ..bundle import Bundle
 from ..calibration import Calibrator, HypothesisCalibrator, Measures
 from ..decisions import (
     LOWEST_THRESHOLD,
+    HalfThreshold,
     MeasuredRates,
     OperatingPoint,
     RateInterval,
@@ -27,6 +28,7 @@ from ..exceptions import LabelError, MvpldaWarning
 from ..kinds import TARGET, kinds_by_pattern
 from ..metrics import cllr, eer, threshold_for
 from ..metrics.curves import min_cllr
+from ..metrics.thresholds import ThresholdPoint
 from ..models.base import release_caches
 from ..models.deployment import domain_as_prior, find_evidence_measures
 from ..models.heldout import held_out_trials
@@ -36,6 +38,12 @@ from ..scoring.question import Hypothesis, LogLikelihoods, NearMatches, Question
 from .data import count_named
 
 R = TypeVar("R")
+
+Groups = Mapping[str, str]
+"""Group of each speaker, such as the sex."""
+
+SAME_SEX, OTHER_SEX = ", same sex", ", other sex"
+"""Ends of the names of kinds of impostors, if speakers have groups."""
 
 FOLDS = 4
 MIN_HELD_OUT_SPEAKERS = 8
@@ -66,6 +74,19 @@ class HeldOutEvidence(NamedTuple):
     measures: Measures
 
 
+class HeldOutScores(NamedTuple):
+    """Calibrated LLRs of trials for a question.
+
+    same : views of the question
+    llrs : (n,) joint LLRs
+    halves : {view: (n,) LLRs of the view alone}, see `Answer.half_llr`
+    """
+
+    same: Hypothesis
+    llrs: Array
+    halves: dict[str, Array]
+
+
 class HeldOutModels:
     """Trials among held-out speakers, and one model per fold, trained without the fold's speakers.
 
@@ -78,6 +99,7 @@ class HeldOutModels:
     ----------
     fit_model : function that fits a model to vectors and labels, and returns it
     title : start of the lines that show progress; empty: no progress
+    groups : {speaker: sex, or another group}: impostors of the owner's group are a kind of their own; None: no groups
     """
 
     def __init__(
@@ -88,7 +110,9 @@ class HeldOutModels:
         enrolment: int,
         folds: int,
         title: str = "",
+        groups: Groups | None = None,
     ) -> None:
+        self.groups = groups
         fold_trials = held_out_trials(
             labels,
             folds=folds,
@@ -122,6 +146,19 @@ class HeldOutModels:
         kinds = [names[tuple(view in shared for view in views)] for shared in hypotheses]
         return np.take(kinds, self.truth)
 
+    def kinds_by_group(self) -> Names:
+        """Return the kind of each trial (n,); kinds of impostors end in ", same sex" or ", other sex" with groups."""
+        kinds = self.kinds()
+        if self.groups is None:
+            return kinds
+        enrolled, tested = (
+            np.array([str(self.groups.get(str(name), "")) for name in side]) for side in self.people
+        )
+        is_known = (enrolled != "") & (tested != "")
+        endings = np.select([~is_known, enrolled == tested], ["", SAME_SEX], OTHER_SEX)
+        endings[self.people[0] == self.people[1]] = ""
+        return np.char.add(kinds.astype(np.str_), endings)
+
     def is_target(self, same: Sequence[str]) -> BoolArray:
         """Return an (n,) mask of the trials whose two sides have the same classes in all views of a question."""
         agrees = [set(same) <= set(shared) for shared in self.trials[0].hypotheses]
@@ -151,18 +188,24 @@ class HeldOutModels:
             },
         )
 
-    def llrs(self, same: Sequence[str] | None, named: Sequence[str]) -> Array:
-        """Return the (n,) LLRs of all trials, each by the model of its fold.
+    def scores(self, same: Hypothesis, named: Sequence[str]) -> HeldOutScores:
+        """Return the LLRs of all trials, each by the model of its fold.
 
         named : views in which profiles are enrolled with labels
         """
 
-        def answer(
+        def score(
             model: Bundle, enrol: Profiles, test: Profiles, question: Question, pairs: IntArray
-        ) -> Array:
-            return model.answer(enrol, test, question, pairs).llr
+        ) -> HeldOutScores:
+            answer = model.answer(enrol, test, question, pairs)
+            return HeldOutScores(same, answer.llr, {view: answer.half_llr(view) for view in same})
 
-        return np.concatenate(self._ask_folds(answer, same, (), named))
+        folds = self._ask_folds(score, same, (), named)
+        return HeldOutScores(
+            same,
+            np.concatenate([fold.llrs for fold in folds]),
+            {view: np.concatenate([fold.halves[view] for fold in folds]) for view in same},
+        )
 
     def _ask_folds(
         self,
@@ -187,21 +230,24 @@ class HeldOutModels:
         return answers
 
     def measure(
-        self, scores: Mapping[str, tuple[Hypothesis, Array]], fars: Sequence[float]
+        self, scores: Mapping[str, HeldOutScores], fars: Sequence[float]
     ) -> tuple[dict[str, list[OperatingPoint]], Card]:
         """Return operating points for the worst kind of impostor, and error rates for the card.
 
-        scores : {key of a question: (views of the question, LLRs (n,))}
+        scores : LLRs by key of a question
         """
         points: dict[str, list[OperatingPoint]] = {}
         errors: dict[str, Card] = {}
         trial_kinds = self.kinds()
-        for key, (same, llrs) in scores.items():
-            is_target = self.is_target(same)
+        kinds_by_group = self.kinds_by_group()
+        for key, question_scores in scores.items():
+            is_target = self.is_target(question_scores.same)
             kinds = np.where(is_target, TARGET, trial_kinds)
-            candidates = [self._point(llrs, kinds, far) for far in fars]
+            grouped = np.where(is_target, TARGET, kinds_by_group)
+            candidates = [self._point(question_scores, grouped, far) for far in fars]
             usable = [point for point in candidates if np.isfinite(point.threshold)]
             points[key] = distinct_points(usable)
+            llrs = question_scores.llrs
             targets = llrs[is_target]
             impostors = llrs[~is_target]
             names = np.unique(kinds[~is_target]).tolist()
@@ -214,20 +260,77 @@ class HeldOutModels:
         card = {"folds": len(self.trials), "trials": trials, "errors": errors}
         return points, {"held_out": card}
 
-    def _point(self, llrs: Array, kinds: Names, far: float) -> OperatingPoint:
-        """Return the threshold for a false-acceptance rate of the worst kind of impostor, and the error rates at it."""
-        point = threshold_for(llrs, kinds, far, *self.people, lowest=LOWEST_THRESHOLD)
+    def _point(self, scores: HeldOutScores, kinds: Names, far: float) -> OperatingPoint:
+        """Return the point for a false-acceptance rate of the worst kind of impostor, and the error rates at it.
+
+        With several views in question, each has thresholds of its own, if there are impostors in which only it differs.
+        """
+        others = {
+            view: self.is_target([other for other in scores.same if other != view])
+            for view in scores.same
+        }
+        if len(scores.same) > 1 and all((kinds[rows] != TARGET).any() for rows in others.values()):
+            return self._point_of_halves(scores, kinds, others, far)
+        point = threshold_for(scores.llrs, kinds, far, *self.people, lowest=LOWEST_THRESHOLD)
         people = len(np.unique(self.people))
-        measured = MeasuredRates(
-            far={
-                kind: RateInterval(rate.estimate, rate.low, rate.high)
-                for kind, rate in point.far.items()
-            },
-            frr=RateInterval(point.frr.estimate, point.frr.low, point.frr.high),
-            # The warning names the number of held-out people, not their effective number.
-            warning=replace(point, speakers=people).warning(),
+        return OperatingPoint(point.threshold, 0.0, far, _rates(point, people), people, HELD_OUT)
+
+    def _point_of_halves(
+        self, scores: HeldOutScores, kinds: Names, others: Mapping[str, BoolArray], far: float
+    ) -> OperatingPoint:
+        """Return the point with a threshold per view, for the impostors in which only this view differs.
+
+        others : {view: (n,) mask of the trials whose other views are the same}
+        """
+        people = len(np.unique(self.people))
+        accepts = {}
+        for view, rows in others.items():
+            llrs = scores.halves[view][rows]
+            point = threshold_for(
+                llrs, kinds[rows], far, *self.people[:, rows], lowest=LOWEST_THRESHOLD
+            )
+            accepts[view] = point.threshold
+        # impostors in several views may pass more often than the others: raise all thresholds
+        whole = self._decisions(scores, accepts, kinds, far)
+        while 0 < whole.threshold < np.inf:
+            accepts = {
+                view: float(np.nextafter(accept + whole.threshold, np.inf))
+                for view, accept in accepts.items()
+            }
+            whole = self._decisions(scores, accepts, kinds, far)
+        halves = {}
+        for view, rows in others.items():
+            accept = accepts[view] if np.isfinite(whole.threshold) else np.inf
+            point = threshold_for(
+                scores.halves[view][rows], kinds[rows], far, *self.people[:, rows], lowest=accept
+            )
+            halves[view] = HalfThreshold(accept, 0.0, _rates(point, people), people)
+        return OperatingPoint.from_halves(
+            halves, far=far, measured=_rates(whole, people), people=people, basis=HELD_OUT
         )
-        return OperatingPoint(point.threshold, 0.0, far, measured, people, HELD_OUT)
+
+    def _decisions(
+        self, scores: HeldOutScores, accepts: Mapping[str, float], kinds: Names, far: float
+    ) -> ThresholdPoint:
+        """Return the error rates of decisions by the thresholds of all views.
+
+        A trial is accepted if its smallest margin is at least 0. The threshold of the margins is 0 if no kind of
+        impostor is accepted more often than `far`, and higher otherwise.
+        """
+        margins = np.min([scores.halves[view] - accept for view, accept in accepts.items()], axis=0)
+        return threshold_for(margins, kinds, far, *self.people, lowest=0.0)
+
+
+def _rates(point: ThresholdPoint, people: int) -> MeasuredRates:
+    """Return the error rates at a threshold; the warning has the number of held-out people, not the effective one."""
+    return MeasuredRates(
+        far={
+            kind: RateInterval(rate.estimate, rate.low, rate.high)
+            for kind, rate in point.far.items()
+        },
+        frr=RateInterval(point.frr.estimate, point.frr.low, point.frr.high),
+        warning=replace(point, speakers=people).warning(),
+    )
 
 
 def calibrate_on_held_out(
@@ -240,6 +343,7 @@ def calibrate_on_held_out(
     fars: Sequence[float] = FARS,
     calibrator: Calibrator | None = None,
     progress: bool = False,
+    groups: Groups | None = None,
 ) -> None:
     """Add calibrations, operating points and a card to a fitted bundle, from held-out speakers.
 
@@ -247,12 +351,13 @@ def calibrate_on_held_out(
     committee. So every speaker is evaluated by a model without data of that speaker.
 
     calibrator : unfitted calibrator; a copy is fitted for each question. None: a `HypothesisCalibrator`
+    groups : {speaker: sex}: the points hold for impostors of the same sex too; None: not distinguished
     """
     card = dict(bundle.card or {})
     columns = {view: column for view, column in labels.items() if view in bundle.views}
     views = tuple(columns)
     title = str(card.get("model", "model")) if progress else ""
-    held = HeldOutModels(partial(_fold_model, bundle), X, columns, enrolment, folds, title)
+    held = HeldOutModels(partial(_fold_model, bundle), X, columns, enrolment, folds, title, groups)
     if not held.trials:
         none = (
             f"none: it takes {MIN_HELD_OUT_SPEAKERS} people or more with two recordings of the same, "
@@ -261,7 +366,7 @@ def calibrate_on_held_out(
         bundle.card = {**card, "calibration": none}
         return
     calibrations: dict[str, Calibrator] = {}
-    scores: dict[str, tuple[Hypothesis, Array]] = {}
+    scores: dict[str, HeldOutScores] = {}
     # nothing is known of a trial, or the class of the second view, whose classes occur again in use
     questions_by_known: dict[Hypothesis, list[Hypothesis]] = {(): questions_about(views)}
     if len(views) == 2:
@@ -291,9 +396,11 @@ def calibrate_on_held_out(
             usable_matches = (
                 near_matches if near_matches is not None and near_matches.view in same else None
             )
-            scores[key] = (
+            calibrated = fitted.transform(logs, usable_matches, measures)
+            scores[key] = HeldOutScores(
                 same,
-                question.ratio(views).of(fitted.transform(logs, usable_matches, measures)),
+                question.ratio(views).of(calibrated),
+                {view: Question(view).ratio(views).of(calibrated) for view in same},
             )
     bundle.calibrations = calibrations
     bundle.points, measured = held.measure(scores, fars)
@@ -308,6 +415,7 @@ def deploy_on_speakers(
     enrolment: int = 1,
     fars: Sequence[float] = FARS,
     progress: bool = False,
+    groups: Groups | None = None,
 ) -> Bundle:
     """Adapt a bundle, trained on other data, to the domain of these speakers; return it with its error rates for them.
 
@@ -315,6 +423,7 @@ def deploy_on_speakers(
     of the bundle is not changed, nor are its thresholds if there are fewer than `MIN_THRESHOLD_SPEAKERS` speakers.
 
     labels : {view: (n,)} of the bundle's views, the speaker's first; views may be missing
+    groups : {speaker: sex}, see `calibrate_on_held_out`
     """
     columns = {view: column for view, column in labels.items() if view in bundle.views}
     views = tuple(columns)
@@ -323,13 +432,13 @@ def deploy_on_speakers(
     deployed.scorer = domain_as_prior(deployed.fitted_scorer)
     deployed.card = {**dict(bundle.card or {}), "deployed_on": people}
     title = "default model" if progress else ""
-    held = HeldOutModels(partial(_deployed_on, bundle), X, columns, enrolment, FOLDS, title)
+    held = HeldOutModels(partial(_deployed_on, bundle), X, columns, enrolment, FOLDS, title, groups)
     if not held.trials:
         return deployed
-    scores: dict[str, tuple[Hypothesis, Array]] = {}
+    scores: dict[str, HeldOutScores] = {}
     for same in questions_about(views):
         key = question_key(deployed.informed(Question(same)), bundle.views)
-        scores[key] = (same, held.llrs(same, views[1:]))
+        scores[key] = held.scores(same, views[1:])
     points, measured = held.measure(scores, fars)
     if people >= MIN_THRESHOLD_SPEAKERS:
         deployed.points = {**(deployed.points or {}), **points}

@@ -76,10 +76,12 @@ def point_sentence(key: str, point: OperatingPoint, far: float) -> str:
     worst = max(rates, key=lambda kind: rates[kind][0])
     impostors = "impostors"
     if worst != NONTARGET:
-        impostors += f" of the worst kind ({KIND_WORDS.get(worst, worst)})"
+        impostors += f" of the worst kind ({kind_words(worst)})"
     promise = point.far or 0.0
     purpose = f"for {100 * promise:g} % false acceptances"
-    if promise <= far and point.threshold <= LOWEST_THRESHOLD:
+    accepts = {view: half.accept for view, half in point.halves.items()}
+    accepts = accepts or {"": point.threshold}
+    if promise <= far and max(accepts.values()) <= LOWEST_THRESHOLD:
         # a lower threshold is never used, so that fewer impostors may be accepted than requested
         purpose = (
             f"the lowest threshold in use, where false acceptances are already {100 * rates[worst][0]:.2g} % "
@@ -88,11 +90,18 @@ def point_sentence(key: str, point: OperatingPoint, far: float) -> str:
     source = f"{point.people} other people, NOT on yours: {point.basis}"
     if point.basis == training.HELD_OUT:
         source = f"{point.people} of your people: {point.basis}"
+    limits = " and ".join(f"{view} LLR {limit:.2f}".lstrip() for view, limit in accepts.items())
     return (
-        f"Same {key.replace('+', ' and ').replace('|', ', ')}? Accepts from LLR {point.threshold:.2f}, {purpose}: "
+        f"Same {key.replace('+', ' and ').replace('|', ', ')}? Accepts from {limits}, {purpose}: "
         f"{_of_100(measured['frr'], 'owners', 'rejected')}; {_of_100(rates[worst], impostors, 'accepted')}. "
         f"Measured on {source}."
     )
+
+
+def kind_words(kind: str) -> str:
+    """Return the plain name of a kind of trial, which may end in the sex of the impostor, such as "IC, same sex"."""
+    name, comma, group = kind.partition(", ")
+    return f"{KIND_WORDS.get(name, name)}{comma}{group}"
 
 
 def _of_100(interval: Sequence[float], people: str, outcome: str) -> str:
