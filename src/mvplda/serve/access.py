@@ -34,6 +34,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from .. import exceptions as errors
 from .addresses import client_address
 from .database import database_problem
+from .idempotency import IdempotentCall
 from .keys import Caller
 from .schemas import Problem
 from .settings import LOCAL_HOSTS
@@ -135,6 +136,7 @@ class Exchange:
     _send: Send
     status: int | None = None
     caller: Caller | None = None
+    call: IdempotentCall | None = None
     address: str = ""
     _limit: int = 0
     _length: int = 0

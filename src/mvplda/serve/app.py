@@ -35,6 +35,7 @@ from .callers import Callers
 from .connections import TimeoutProtocol
 from .database import RowHeld
 from .deadlines import database_wait, no_answer
+from .idempotency import IdempotentCall
 from .keys import Caller, MasterKey
 from .log_lines import log_formatter
 from .model_loading import open_model
@@ -88,14 +89,20 @@ class Runtime:
             raise
 
     async def change(
-        self, caller: Caller, work: Callable[..., Result], *arguments: object
+        self,
+        caller: Caller,
+        work: Callable[..., Result],
+        *arguments: object,
+        call: IdempotentCall | None = None,
     ) -> Result:
         """Run an operation in one transaction, in a thread."""
-        return await self._patiently(self.service.change, caller, work, *arguments)
+        return await self._patiently(self.service.change_once, call, caller, work, *arguments)
 
-    async def erase(self, name: str, state: State, caller: Caller) -> ProfileReply:
+    async def erase(
+        self, name: str, state: State, caller: Caller, call: IdempotentCall | None = None
+    ) -> ProfileReply:
         """Erase a profile."""
-        return await self._patiently(self.service.erase, name, state, caller)
+        return await self._patiently(self.service.erase, name, state, caller, call)
 
     async def _patiently(self, work: Callable[..., Result], *arguments: object) -> Result:
         """Run an operation, again after a pause if another connection holds the row: no thread waits for rows."""

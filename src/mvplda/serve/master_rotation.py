@@ -10,7 +10,7 @@ from ..exceptions import ParameterError
 from .keys import NEW_MASTER, MasterKey, TemplateRotation, Vault, make_key_file
 from .settings import Settings
 from .store import SET_MASTER, Store, Transaction
-from .tables import CHALLENGES, DATA_KEYS, ENROLMENTS, MARKS, META, PROFILES, EnrolmentRow
+from .tables import ANSWERS, CHALLENGES, DATA_KEYS, ENROLMENTS, MARKS, META, PROFILES, EnrolmentRow
 from .templates import Templates
 
 LIVING = sa.select(PROFILES.c.id).where(PROFILES.c.state.not_in(["opted_out", "deleted"]))
@@ -46,7 +46,7 @@ def delete_keyless_profiles(store: Store) -> tuple[int, int]:
         work.changed |= keyless
         for name in keyless:
             work.run(ERASE_PROFILE, name=name, now=work.now)
-            for table in (ENROLMENTS, MARKS, CHALLENGES):
+            for table in (ENROLMENTS, MARKS, CHALLENGES, ANSWERS):
                 work.run(table.delete().where(table.c.profile == name))
     orphans = set(keys) - living
     for name in orphans:

@@ -15,6 +15,7 @@ from .._typing import Json
 from .cells import Cell
 from .database import RowHeld
 from .domain import CHANGE_NUMBER, DomainCache
+from .idempotency import DELETE_ANSWERS
 from .marks import Marks
 from .model import Consistency, Model, label_of
 from .recordings import ProcessedRecording
@@ -320,6 +321,7 @@ class ProfileStore:
         self.store.destroy_key(name, work)
         self.templates.wipe(work, name)
         work.run(DELETE_CHALLENGES, name=name)
+        work.run(DELETE_ANSWERS, name=name)
         values: dict[str, object] = {
             column: getattr(row, column) for column in damaged_row.damaged_columns()
         }

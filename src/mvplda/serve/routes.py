@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.routing import APIRoute
 from fastapi.security import APIKeyHeader
@@ -15,6 +15,7 @@ from pydantic_core import to_json
 
 from .. import __version__
 from . import schemas
+from .idempotency import LARGEST_KEY, IdempotentCall
 from .keys import Caller
 from .model_loading import DEMO_NOTICE
 from .policies import (
@@ -77,16 +78,37 @@ class RequiredRole(APIKeyHeader):
         return caller
 
 
-class KeyFirstRoute(APIRoute):
-    """Route that checks the key before the body is read, and limits a body that has no vector and no sound."""
+async def idempotent_call(
+    request: Request,
+    key: Annotated[
+        str | None,
+        Header(
+            alias="Idempotency-Key",
+            max_length=LARGEST_KEY,
+            description="Random value per call, repeated when the call is sent again: it then has the same answer",
+        ),
+    ] = None,
+) -> IdempotentCall | None:
+    """Return the call of a request that its client may send again."""
+    call: IdempotentCall | None = request.scope["exchange"].call
+    return call
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
-        handle = super().get_route_handler()
-        roles = [
-            dependency.call
-            for dependency in self.dependant.dependencies
-            if isinstance(dependency.call, RequiredRole)
-        ]
+
+Call = Annotated[IdempotentCall | None, Depends(idempotent_call)]
+Handler = Callable[[Request], Coroutine[None, None, Response]]
+
+
+class KeyFirstRoute(APIRoute):
+    """Route that checks the key before the body is read, limits small bodies, and answers calls that came before."""
+
+    def get_route_handler(self) -> Handler:
+        return self.admitted(super().get_route_handler())
+
+    def admitted(self, handle: Handler) -> Handler:
+        """Return a handler that calls another one for admitted requests."""
+        dependencies = [dependency.call for dependency in self.dependant.dependencies]
+        roles = [role for role in dependencies if isinstance(role, RequiredRole)]
+        is_idempotent = idempotent_call in dependencies
         is_small = self.body_field is not None
 
         async def handle_admitted(request: Request) -> Response:
@@ -94,21 +116,47 @@ class KeyFirstRoute(APIRoute):
                 await role(request)
             if is_small:
                 request.scope["exchange"].limit_body(SMALL_BODY)
+            if is_idempotent and "Idempotency-Key" in request.headers:
+                return await self._handle_once(request, handle)
             return await handle(request)
 
         return handle_admitted
 
+    async def _handle_once(self, request: Request, handle: Handler) -> Response:
+        """Handle a call with an Idempotency-Key, or answer it as before."""
+        exchange, service = request.scope["exchange"], runtime_of(request).service
+        content = (request.url.path, request.url.query, request.headers.get("content-type", ""))
+        call = IdempotentCall.of(
+            exchange.caller,
+            request.headers["Idempotency-Key"],
+            *(text.encode() for text in content),
+            await request.body(),
+            profile=request.path_params.get("profile_id"),
+        )
+        with service.idempotency.in_progress(call):
+            stored = await runtime_of(request).run(service.stored_answer, call)
+            if stored is None:
+                exchange.call = call
+                return await handle(request)
+        if isinstance(stored, Problem):
+            raise stored
+        if isinstance(stored, schemas.VerifyReply):
+            stored = visible_decision(exchange.caller, stored)
+        return Response(to_json(stored), self.status_code or 200, media_type="application/json")
 
-class DirectRoute(APIRoute):
+
+class DirectRoute(KeyFirstRoute):
     """Route that calls its endpoint directly: FastAPI's search for arguments takes longer than a score."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
+    def get_route_handler(self) -> Handler:
         async def handle(request: Request) -> Response:
-            caller = await MAY_VERIFY(request)
-            answer: Response = await self.endpoint(request, **request.path_params, caller=caller)
+            exchange = request.scope["exchange"]
+            answer: Response = await self.endpoint(
+                request, **request.path_params, call=exchange.call, caller=exchange.caller
+            )
             return answer
 
-        return handle
+        return self.admitted(handle)
 
 
 MAY_VERIFY = RequiredRole("verify")
@@ -166,7 +214,9 @@ router = APIRouter(
 # -- decisions, first: the path of a call is compared with one route after the other ---------
 
 
-async def verify(request: Request, profile_id: str, caller: Caller = VERIFY) -> Response:
+async def verify(
+    request: Request, profile_id: str, call: Call, caller: Caller = VERIFY
+) -> Response:
     """Verify a claimed person and phrase: accept, reject with a reason, or inconclusive."""
     app = runtime_of(request)
     app.check_role("verify")
@@ -174,7 +224,7 @@ async def verify(request: Request, profile_id: str, caller: Caller = VERIFY) -> 
     recording, fields = await read_recording(
         request, schemas.VerifyRequest, partial(check_policy, app, caller), admit
     )
-    reply = await app.batches.verify(Attempt(caller, profile_id, recording, fields))
+    reply = await app.batches.verify(Attempt(caller, profile_id, recording, fields, call=call))
     app.metrics.decisions.labels(reply.decision, reply.reason or "").inc()
     request.state.decision = reply.decision
     return Response(to_json(visible_decision(caller, reply)), media_type="application/json")
@@ -211,12 +261,12 @@ async def identify(request: Request, app: App, caller: Caller = VERIFY) -> schem
 
 @router.post("/v1/challenges", status_code=201, response_model=schemas.Challenge)
 async def challenge(
-    app: App, body: schemas.NewChallenge, caller: Caller = VERIFY
+    app: App, body: schemas.NewChallenge, call: Call, caller: Caller = VERIFY
 ) -> schemas.Challenge:
     """Choose a random phrase for a single verification within a minute."""
     app.check_role("verify")
     create = app.service.verifier.challenge
-    return await app.change(caller, create, body.profileId)
+    return await app.change(caller, create, body.profileId, call=call)
 
 
 # -- operation ---------------------------------------------------------------------------
@@ -295,11 +345,11 @@ async def get_audit(
 
 @router.post("/v1/profiles", status_code=201, response_model=schemas.ProfileReply)
 async def create_profile(
-    app: App, body: schemas.NewProfile, caller: Caller = ENROL
+    app: App, body: schemas.NewProfile, call: Call, caller: Caller = ENROL
 ) -> schemas.ProfileReply:
     """Create a profile of a person who has given consent."""
     create = app.service.profiles.create
-    return await app.change(caller, create, body.userId, body.phrase, body.consent)
+    return await app.change(caller, create, body.userId, body.phrase, body.consent, call=call)
 
 
 @router.get("/v1/profiles", response_model=schemas.ProfilePage)
@@ -332,12 +382,12 @@ async def get_profile(app: App, profile_id: str, caller: Caller = VERIFY) -> sch
     openapi_extra=recording_body(schemas.EnrolRequest, VECTOR),
 )
 async def enrol(
-    request: Request, app: App, profile_id: str, caller: Caller = ENROL
+    request: Request, app: App, profile_id: str, call: Call, caller: Caller = ENROL
 ) -> schemas.EnrolReply:
     """Add a recording or a vector; a refusal (422, with a reason) leaves the profile as it was."""
     recording, fields = await read_recording(request, schemas.EnrolRequest)
     arguments = (profile_id, recording, fields.phrase, fields.session)
-    reply = await app.change(caller, app.service.profiles.enrol, *arguments)
+    reply = await app.change(caller, app.service.profiles.enrol, *arguments, call=call)
     # raised after the transaction, which has written the refusal to the audit
     if isinstance(reply, Problem):
         raise reply
@@ -358,23 +408,29 @@ async def remove_enrolment(
 
 
 @router.post("/v1/profiles/{profile_id}/reset", response_model=schemas.ProfileReply)
-async def reset(app: App, profile_id: str, caller: Caller = ENROL) -> schemas.ProfileReply:
+async def reset(
+    app: App, profile_id: str, call: Call, caller: Caller = ENROL
+) -> schemas.ProfileReply:
     """Remove all recordings of a profile."""
     reset = app.service.profiles.reset
-    return await app.change(caller, reset, profile_id)
+    return await app.change(caller, reset, profile_id, call=call)
 
 
 @router.post("/v1/profiles/{profile_id}/unlock", response_model=schemas.ProfileReply)
-async def unlock(app: App, profile_id: str, caller: Caller = ENROL) -> schemas.ProfileReply:
+async def unlock(
+    app: App, profile_id: str, call: Call, caller: Caller = ENROL
+) -> schemas.ProfileReply:
     """Unlock a profile after rejections; nothing is erased."""
     unlock = app.service.profiles.unlock
-    return await app.change(caller, unlock, profile_id)
+    return await app.change(caller, unlock, profile_id, call=call)
 
 
 @router.post("/v1/profiles/{profile_id}/opt-out", response_model=schemas.ProfileReply)
-async def opt_out(app: App, profile_id: str, caller: Caller = ENROL) -> schemas.ProfileReply:
+async def opt_out(
+    app: App, profile_id: str, call: Call, caller: Caller = ENROL
+) -> schemas.ProfileReply:
     """Erase the voice at once; the name is kept and marked: the person must not be verified by voice."""
-    return await app.erase(profile_id, "opted_out", caller)
+    return await app.erase(profile_id, "opted_out", caller, call)
 
 
 @router.delete("/v1/profiles/{profile_id}", response_model=schemas.ProfileReply)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
@@ -16,6 +16,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from .damage import mark_profiles
 from .database import UnreadableRows
+from .idempotency import Answer, IdempotentCall, IdempotentCalls
 from .index import SpeakerSearch
 from .keys import Caller, MasterKey, Vault
 from .model import Model
@@ -24,7 +25,7 @@ from .recordings import ProcessedRecording, process_recording
 from .schemas import AuditPage, IdentifyReply, ModelInfo, Problem, ProfileReply, VerifyReply
 from .settings import Settings
 from .store import DAY, SERVICE, Store, Transaction
-from .tables import AUDIT, CHALLENGES, RATES, AuditRow
+from .tables import ANSWERS, AUDIT, CHALLENGES, RATES, AuditRow
 from .templates import Templates
 from .verifier import Attempt, Verifier
 
@@ -58,8 +59,9 @@ class Service:
         self.model = model
         self.settings = settings
         self.templates = Templates(store, Vault(master), settings)
+        self.idempotency = IdempotentCalls(settings.answers_s, store.is_postgres)
         self.profiles = ProfileStore(self.templates, model)
-        self.verifier = Verifier(self.profiles)
+        self.verifier = Verifier(self.profiles, self.idempotency)
         self.index = SpeakerSearch(self.profiles)
         self._clean_up_at = 0.0
         self._mark_at = 0.0
@@ -93,6 +95,31 @@ class Service:
                 return operation(work, *arguments, **options)
 
         return self._run(run)
+
+    def change_once(
+        self,
+        call: IdempotentCall | None,
+        caller: Caller,
+        operation: Callable[Concatenate[Transaction, Arguments], Result],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Result:
+        """Run an operation in one transaction, or return the stored answer if its call came before."""
+
+        def run_once(work: Transaction) -> Result:
+            stored = self.idempotency.claim(work, call)
+            if stored is not None:
+                return cast("Result", stored)
+            answer = operation(work, *arguments, **options)
+            self.idempotency.put(work, call, answer)
+            return answer
+
+        return self.change(caller, run_once)
+
+    def stored_answer(self, call: IdempotentCall) -> Answer | None:
+        """Return the stored answer of a call; None if it is new."""
+        with self.store.read() as work:
+            return self.idempotency.find(work, call)
 
     def _run(self, operation: Callable[[], Result]) -> Result:
         """Run an operation, mark the damage that it found, and repeat it if damaged rows of others stopped it."""
@@ -151,9 +178,11 @@ class Service:
             self._mark_at = time.monotonic() + MARK_S
             self.templates.put_damage_back(later)
 
-    def erase(self, name: str, state: str, caller: Caller) -> ProfileReply:
+    def erase(
+        self, name: str, state: str, caller: Caller, call: IdempotentCall | None = None
+    ) -> ProfileReply:
         """Erase a profile from the database and from its log."""
-        reply = self.change(caller, self.profiles.erase, name, state)
+        reply = self.change_once(call, caller, self.profiles.erase, name, state)
         self.store.truncate_logs()
         return reply
 
@@ -198,6 +227,7 @@ class Service:
             oldest = work.now - self.settings.audit_days * DAY
             yesterday = work.now - DAY
             work.run(AUDIT.delete().where(AUDIT.c.at < oldest))
+            work.run(ANSWERS.delete().where(ANSWERS.c.at < work.now - self.settings.answers_s))
             work.run(RATES.delete().where(RATES.c.until < yesterday))
             work.run(CHALLENGES.delete().where(CHALLENGES.c.expires < yesterday))
             self.profiles.marks.sweep(work)

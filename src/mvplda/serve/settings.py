@@ -115,6 +115,8 @@ class Settings(BaseSettings):
     """Bytes of all bodies that have not arrived completely; beyond it, the oldest of them are refused."""
     address_bodies: int = Field(default=128, ge=1)
     """Maximum number of bodies of one address that have not arrived completely."""
+    answers_s: float = Field(default=86400.0, gt=0)
+    """Seconds for which the answer of a call with an Idempotency-Key is stored."""
     address_rate: float = Field(default=6000.0, ge=0)
     """Calls per minute of one address without a key, such as files of the page; 0 is no limit."""
     address_failures: float = Field(default=60.0, ge=0)

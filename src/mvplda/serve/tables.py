@@ -257,6 +257,18 @@ CHALLENGES = Table(
     Column("expires", Double, nullable=False, index=True),
 )
 
+# Answers of calls with an Idempotency-Key; kind and body are null while the first call is in its transaction.
+ANSWERS = Table(
+    "answers",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("profile", Text, index=True),
+    Column("kind", Text),
+    Column("body", Text),
+    Column("at", Double, nullable=False, index=True),
+)
+
 AUDIT = Table(
     "audit",
     METADATA,

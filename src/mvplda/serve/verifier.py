@@ -15,6 +15,7 @@ from ..decisions import Decision, OperatingPoint
 from ..exceptions import ParameterError
 from .cells import Cell
 from .database import RowHeld
+from .idempotency import IdempotentCall, IdempotentCalls
 from .keys import Caller
 from .model import NO_POINT, PHRASE, SPEAKER, VerificationTrial, label_of, point_reply
 from .profiles import UPDATE_PROFILE, ProfileStore
@@ -46,6 +47,7 @@ class Attempt:
     """A claim to be the owner of a profile, and the state of its verification.
 
     phrase : label of the claimed phrase; empty: any enrolled one
+    call : set if the client may send the attempt again
     reason : reason code if the recording is not scored; None: it is compared with `cells`
     """
 
@@ -57,13 +59,15 @@ class Attempt:
     phrase: str = ""
     reason: str | None = None
     cells: list[Cell] = field(default_factory=list)
+    call: IdempotentCall | None = None
 
 
 class Verifier:
     """Decides attempts in one transaction, which locks their profiles and writes the decisions to the audit."""
 
-    def __init__(self, profiles: ProfileStore) -> None:
+    def __init__(self, profiles: ProfileStore, idempotency: IdempotentCalls) -> None:
         self.profiles = profiles
+        self._idempotency = idempotency
         self.templates = profiles.templates
         self.settings = profiles.settings
         self._points = lru_cache(100)(self._point)
@@ -81,9 +85,18 @@ class Verifier:
                 continue
             work.caller = attempt.caller
             try:
+                stored = self._idempotency.claim(work, attempt.call)
+            except Problem as problem:
+                outcomes[attempt.name] = problem
+                continue
+            if isinstance(stored, VerifyReply):
+                outcomes[attempt.name] = stored
+                continue
+            try:
                 self._prepare(work, attempt, self.profiles.checked(rows.get(attempt.name)))
                 admitted.append(attempt)
             except Problem as problem:
+                self._idempotency.release(work, attempt.call)
                 outcomes[attempt.name] = record_refusal(work, attempt.name, problem)
         updates = []
         replies = self._decide(work, admitted, rows)
@@ -91,6 +104,7 @@ class Verifier:
             work.caller = attempt.caller
             updates.append(self._counters(work, attempt, rows[attempt.name], reply.decision))
             self._record(work, attempt, reply)
+            self._idempotency.put(work, attempt.call, reply)
             outcomes[attempt.name] = reply
         if updates:
             work.run_each(UPDATE_PROFILE, updates)
