@@ -1,4 +1,4 @@
-# make demo   the main job, end to end
+# make demo   the main job, end to end; installs 3.6 GB, torch among it
 # make serve  a voice log-in with the default model: fetches its extractors and prints the address of its page
 # make serve-demo  the same with a toy network and synthetic people, where nothing can be fetched
 # make test   lint, types and the quick tests: under five minutes on two cores
@@ -20,6 +20,7 @@ OLDEST_STAMP := $(OLDEST)/.installed
 .PHONY: demo serve serve-demo test test-all test-oldest lint bench docs dist clean
 
 $(STAMP): pyproject.toml constraints.txt
+	@echo "Installing packages into $(VENV), once: 3.6 GB with torch for CPUs, more with CUDA."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[all]" --group dev
@@ -36,6 +37,7 @@ SERVE_STAMP := $(SERVE)/.installed
 
 # without torch, so that it is there in a minute
 $(SERVE_STAMP): pyproject.toml constraints.txt
+	@echo "Installing packages into $(SERVE), once; no torch."
 	$(PYTHON) -m venv $(SERVE)
 	$(SERVE)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(SERVE)/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[serve]"

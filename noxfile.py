@@ -10,7 +10,8 @@ import nox
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "uv|virtualenv"
 PROJECT = nox.project.load_toml("pyproject.toml")
-PYTHONS = nox.project.python_versions(PROJECT)
+# classifiers name only the versions that were tried
+PYTHONS = nox.project.python_versions(PROJECT, max_version="3.14")
 
 
 def install(session: nox.Session, extras: str, *groups: str) -> None:
