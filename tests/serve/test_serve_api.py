@@ -296,9 +296,13 @@ def test_last_times_recording_is_a_wrong_phrase_next_time(bench):
             made = bench.calls("POST", "/v1/challenges", json={"profileId": name}).json()
             label = made["phrases"][0].replace(" ", "-")
             assert label != last
-            bench.clock.now += 1
-            vector = bench.world.say(40, WORDS.index(heard if heard == last else label))[0]
-            answer = bench.calls.verify(name, vector, challengeId=made["challengeId"]).json()
+            for _ in range(5):
+                bench.clock.now += 1
+                vector = bench.world.say(40, WORDS.index(heard if heard == last else label))[0]
+                answer = bench.calls.verify(name, vector, challengeId=made["challengeId"]).json()
+                # an inconclusive answer leaves the challenge open
+                if answer["decision"] != "inconclusive":
+                    break
             expected = ("reject", "wrong_phrase") if heard == last else ("accept", None)
             assert (answer["decision"], answer["reason"]) == expected
         last = label

@@ -139,8 +139,56 @@ def test_another_challenge_does_not_bring_back_what_was_said_last(bench):
         bench.clock.now += 3600
         drawn = bench.calls("POST", "/v1/challenges", json={"profileId": name}).json()
         assert drawn["phrases"] != first["phrases"]
-        silence = ProcessedRecording(None, None, "not_enough_speech")
-        decide(bench.service, name, silence, VerifyRequest(challengeId=drawn["challengeId"]))
+        # it expires, which counts as a rejection
+        assert bench.calls("POST", f"/v1/profiles/{name}/unlock").status_code == 200
+
+
+def test_a_challenge_stays_the_same_until_it_is_answered_or_expires(bench):
+    name = bench.person(40)
+    for vector in bench.world.say(40, 1, 3):
+        bench.calls.enrol(name, vector, fields={"phrase": "close the door"})
+    ask = {"json": {"profileId": name}}
+    first = bench.calls("POST", "/v1/challenges", **ask).json()
+    bench.clock.now += 5
+    assert [bench.calls("POST", "/v1/challenges", **ask).json() for _ in range(5)] == [first] * 5
+    claim = VerifyRequest(challengeId=first["challengeId"])
+    silence = ProcessedRecording(None, None, "not_enough_speech")
+    assert decide(bench.service, name, silence, claim)["decision"] == "inconclusive"
+    assert bench.calls("POST", "/v1/challenges", **ask).json() == first
+    stranger = ProcessedRecording(bench.world.say(45, 0)[0].astype(np.float32))
+    assert decide(bench.service, name, stranger, claim)["decision"] == "reject"
+    assert bench.calls("POST", "/v1/challenges", **ask).json() != first
+
+
+def test_expired_challenges_lock_a_profile(tmp_path):
+    with make_bench(sqlite_store(tmp_path), Settings(lock_after=3, lock_s=600)) as bench:
+        name = bench.person(40)
+        ask = {"json": {"profileId": name}}
+        answers = []
+        for _ in range(4):
+            answers.append(bench.calls("POST", "/v1/challenges", **ask))
+            bench.clock.now += 61
+        assert [answer.status_code for answer in answers] == [201, 201, 201, 429]
+        assert answers[-1].json()["type"] == "urn:mvplda:locked"
+        assert bench.calls("POST", f"/v1/profiles/{name}/unlock").status_code == 200
+        late = bench.calls("POST", "/v1/challenges", **ask).json()["challengeId"]
+        bench.clock.now += 61
+        heard = bench.world.say(40, 0)[0]
+        expired = bench.calls.verify(name, heard, challengeId=late)
+        assert expired.json()["type"] == "urn:mvplda:challenge-expired"
+        with bench.service.store.read() as work:
+            row = bench.service.profiles.row(work, name)
+        assert row.failures == 1
+
+
+def test_requests_for_challenges_are_limited(tmp_path):
+    with make_bench(sqlite_store(tmp_path), Settings(profile_rate=5)) as bench:
+        name = bench.person(40)
+        answers = [
+            bench.calls("POST", "/v1/challenges", json={"profileId": name}) for _ in range(8)
+        ]
+        assert [answer.status_code for answer in answers] == [201] * 5 + [429] * 3
+        assert answers[-1].json()["type"] == "urn:mvplda:rate"
 
 
 def test_a_profile_that_is_not_enrolled_says_that_takes_are_missing(bench):

@@ -13,6 +13,7 @@ from sqlalchemy import bindparam
 
 from .._typing import Json
 from .cells import Cell
+from .challenges import close_challenge
 from .database import RowHeld
 from .domain import CHANGE_NUMBER, DomainCache
 from .idempotency import DELETE_ANSWERS
@@ -34,7 +35,6 @@ from .schemas import (
 from .store import DATABASE_TIME, DAY, Transaction, iso, optional_iso
 from .tables import (
     AUDIT,
-    CHALLENGES,
     CHANGES,
     DATA_KEYS,
     ENROLMENTS,
@@ -56,8 +56,8 @@ EMPTY_COLUMNS: Mapping[str, object] = {
 }
 STORED = (
     "Numbers computed from your recordings, encrypted and rotated by a secret key; where vectorKept is true, also the "
-    "encrypted vector of the extractor. For some days an encrypted fingerprint of each recording, which detects copies. "
-    "No sound."
+    "encrypted vector of the extractor. For some days an encrypted fingerprint of each recording, which detects "
+    "copies. No sound."
 )
 STORED_FOR_SEARCH = (
     " Numbers by which the database searches for a voice: rotated, and not encrypted."
@@ -112,7 +112,6 @@ DELETE_ENROLMENT = (
     .where(ENROLMENTS.c.profile == bindparam("name"))
     .where(ENROLMENTS.c.number == bindparam("number"))
 )
-DELETE_CHALLENGES = CHALLENGES.delete().where(CHALLENGES.c.profile == bindparam("name"))
 AUDIT_OF = sa.select(AUDIT).where(AUDIT.c.profile == bindparam("name")).order_by(AUDIT.c.id)
 LAST_AUDIT = (
     sa.select(AUDIT)
@@ -320,7 +319,7 @@ class ProfileStore:
         # the key first: whatever happens afterwards, nothing can be decrypted
         self.store.destroy_key(name, work)
         self.templates.wipe(work, name)
-        work.run(DELETE_CHALLENGES, name=name)
+        close_challenge(work, name)
         work.run(DELETE_ANSWERS, name=name)
         values: dict[str, object] = {
             column: getattr(row, column) for column in damaged_row.damaged_columns()

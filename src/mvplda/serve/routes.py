@@ -263,10 +263,13 @@ async def identify(request: Request, app: App, caller: Caller = VERIFY) -> schem
 async def challenge(
     app: App, body: schemas.NewChallenge, call: Call, caller: Caller = VERIFY
 ) -> schemas.Challenge:
-    """Choose a random phrase for a single verification within a minute."""
+    """Return the open challenge of a profile, or choose a random phrase for one verification within a minute."""
     app.check_role("verify")
     create = app.service.verifier.challenge
-    return await app.change(caller, create, body.profileId, call=call)
+    outcome = await app.change(caller, create, body.profileId, call=call)
+    if isinstance(outcome, Problem):
+        raise outcome
+    return outcome
 
 
 # -- operation ---------------------------------------------------------------------------

@@ -247,7 +247,7 @@ MARKS = Table(
     Column("fingerprint", LargeBinary),
 )
 
-# A row is deleted when its challenge is answered.
+# A profile has at most one open challenge. A row is deleted when its challenge is answered, or counted as expired.
 CHALLENGES = Table(
     "challenges",
     METADATA,

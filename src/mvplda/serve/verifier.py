@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
-from sqlalchemy import bindparam
 
 from ..decisions import Decision, OperatingPoint
 from ..exceptions import ParameterError
 from .cells import Cell
+from .challenges import close_challenge, create_challenge, find_challenge
 from .database import RowHeld
 from .idempotency import IdempotentCall, IdempotentCalls
 from .keys import Caller
@@ -21,8 +21,8 @@ from .model import NO_POINT, PHRASE, SPEAKER, VerificationTrial, label_of, point
 from .profiles import UPDATE_PROFILE, ProfileStore
 from .recordings import ProcessedRecording
 from .schemas import Challenge, HalfLimits, Problem, Verdict, VerifyReply, VerifyRequest
-from .store import MINUTE, Transaction, iso
-from .tables import CHALLENGES, ProfileRow
+from .store import MINUTE, Transaction
+from .tables import ProfileRow
 
 # Names of the kinds of trials: the target (T) or an impostor (I) with the correct (C) or a wrong (W) phrase.
 KINDS = {"speaker+phrase": "TC", "speaker": "TW", "phrase": "IC", "nothing": "IW"}
@@ -34,12 +34,6 @@ STATE_REASONS = {
     "enrolling": "not_enrolled",
     "stale": "model_changed",
 }
-USE_CHALLENGE = (
-    CHALLENGES.delete()
-    .where(CHALLENGES.c.id == bindparam("challenge"))
-    .where(CHALLENGES.c.profile == bindparam("name"))
-    .returning(CHALLENGES.c.phrase, CHALLENGES.c.expires)
-)
 
 
 @dataclass
@@ -149,7 +143,7 @@ class Verifier:
         attempt.point = self._points(request.far, request.countermeasureLlr is not None)
         attempt.phrase = "" if request.phrase is None else label_of(request.phrase)
         if request.challengeId is not None:
-            attempt.phrase = self._use_challenge(work, attempt.name, request.challengeId)
+            attempt.phrase = self._challenge_phrase(work, row, request.challengeId)
         attempt.reason = self._obstacle(work, attempt, row)
 
     def _decide(
@@ -217,6 +211,8 @@ class Verifier:
         if attempt.reason is None:
             # a recording that led to no decision may be sent again
             self.profiles.marks.put(work, attempt.name, attempt.recording)
+        if attempt.request.challengeId is not None and reply.decision != "inconclusive":
+            close_challenge(work, attempt.name)
         detail = reply.model_dump(exclude={"resultId", "quality"})
         work.note("verify", attempt.name, reply.resultId, **detail)
 
@@ -234,10 +230,7 @@ class Verifier:
             if attempt.request.challengeId is not None:
                 row.last_phrase = attempt.phrase
         elif verdict == "reject":
-            row.failures += 1
-            excess = row.failures - self.settings.lock_after
-            if excess >= 0:
-                row.locked_until = work.now + self.settings.lock_s * 2.0 ** min(excess, 16)
+            self._count_rejection(work, row)
         return {
             "profile_id": row.id,
             "failures": row.failures,
@@ -246,6 +239,13 @@ class Verifier:
             "last_phrase": row.last_phrase,
             "rate_until": self._rate_until(work, row),
         }
+
+    def _count_rejection(self, work: Transaction, row: ProfileRow) -> None:
+        """Count a rejection, which may lock the profile; the caller stores the row."""
+        row.failures += 1
+        excess = row.failures - self.settings.lock_after
+        if excess >= 0:
+            row.locked_until = work.now + self.settings.lock_s * 2.0 ** min(excess, 16)
 
     def _obstacle(self, work: Transaction, attempt: Attempt, row: ProfileRow) -> str | None:
         """Return the reason if verification is impossible; otherwise set `attempt.cells` and return None."""
@@ -293,15 +293,37 @@ class Verifier:
 
     # -- challenges ----------------------------------------------------------
 
-    def challenge(self, work: Transaction, name: str) -> Challenge:
-        """Choose a random phrase for a single use, so that replayed recordings have the wrong phrase."""
+    def challenge(self, work: Transaction, name: str) -> Challenge | Problem:
+        """Return the open challenge of a profile, or a new one: a random phrase for one verification.
+
+        A profile has one challenge until it is answered or expires, so that nobody can ask until a recorded phrase
+        comes up. Requests use up the rate of the profile; an expired challenge counts as a rejection. A refusal is
+        returned instead of raised, so that the count is stored.
+        """
         row = self.profiles.locked_one(work, name)
         state = self.profiles.current(work, row)
         self.profiles.check_damage(row)
         if state != "enrolled":
             detail = f"the profile is {state}: challenges need an enrolled profile"
             raise Problem(409, "state", detail, state=state)
-        # phrases with enough recordings, and phrases that need none
+        found = find_challenge(work, name)
+        if found is not None and found.expires < work.now:
+            self._count_expired(work, row)
+            found = None
+        try:
+            self._check_limits(work, row)
+        except Problem as problem:
+            return record_refusal(work, name, problem)
+        texts = self._challenge_texts(work, row)
+        if found is None or found.phrase not in texts:
+            close_challenge(work, name)
+            found = create_challenge(work, row, texts, self.settings.challenge_s)
+        row.rate_until = self._rate_until(work, row)
+        work.run(UPDATE_PROFILE, profile_id=name, rate_until=row.rate_until)
+        return found.reply(name, texts[found.phrase])
+
+    def _challenge_texts(self, work: Transaction, row: ProfileRow) -> dict[str, str]:
+        """Return {label: text} of phrases with enough recordings, and of phrases that need none."""
         texts = {**self.profiles.model.known_phrases}
         profile_texts = self.profiles.texts(row)
         texts |= {
@@ -309,33 +331,27 @@ class Verifier:
             for cell in self._complete_cells(work, row)
         }
         if not all(texts.values()):
-            raise self.templates.damage(name, "phrases")
-        # the phrase of the last challenge may be in a recording
-        fresh = sorted(set(texts) - {row.last_phrase})
-        if len(texts) < 2 or not fresh:
-            detail = f"a challenge needs two phrases to choose from, the profile has {len(texts)}: enrol more"
-            raise Problem(409, "too-few-phrases", detail)
-        label = secrets.choice(fresh)
-        challenge_id = secrets.token_hex(16)
-        expires = work.now + self.settings.challenge_s
-        work.run(CHALLENGES.insert(), id=challenge_id, profile=name, phrase=label, expires=expires)
-        work.note("challenge", name)
-        return Challenge(
-            challengeId=challenge_id,
-            profileId=name,
-            phrases=[texts[label]],
-            expires=iso(expires),
-        )
+            raise self.templates.damage(row.id, "phrases")
+        return texts
 
-    def _use_challenge(self, work: Transaction, name: str, challenge: str) -> str:
-        """Delete a challenge and return the label of its phrase; raise if it was used or has expired."""
-        row = work.run(USE_CHALLENGE, challenge=challenge, name=name).first()
-        if row is None:
+    def _count_expired(self, work: Transaction, row: ProfileRow) -> None:
+        """Delete an expired challenge, and count it as a rejection."""
+        close_challenge(work, row.id)
+        self._count_rejection(work, row)
+        columns = {"failures": row.failures, "locked_until": row.locked_until}
+        work.run(UPDATE_PROFILE, profile_id=row.id, **columns)
+        work.note("challenge-expired", row.id)
+
+    def _challenge_phrase(self, work: Transaction, row: ProfileRow, challenge: str) -> str:
+        """Return the label of the phrase of a challenge; raise if it was answered or has expired."""
+        found = find_challenge(work, row.id)
+        if found is None or found.id != challenge:
             detail = "this profile has no such challenge, or it was answered: request another"
             raise Problem(409, "challenge-used", detail)
-        if row.expires < work.now:
+        if found.expires < work.now:
+            self._count_expired(work, row)
             raise Problem(409, "challenge-expired", "the challenge has expired: request another")
-        return str(row.phrase)
+        return found.phrase
 
 
 def record_refusal(work: Transaction, name: str, problem: Problem) -> Problem:

@@ -178,8 +178,8 @@ def copy_threshold(frames: NDArray[np.int64]) -> NDArray[np.float64]:
     return LONG_THRESHOLD + SHORT_MARGIN / np.sqrt(frames)
 
 
-LONG_THRESHOLD = 0.4
-SHORT_MARGIN = 1.0
+LONG_THRESHOLD = 0.32
+SHORT_MARGIN = 1.5
 """Threshold for long recordings, and its rise for short ones: results/copies."""
 
 
