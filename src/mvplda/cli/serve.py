@@ -6,6 +6,7 @@ import types
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 import click
@@ -17,6 +18,7 @@ from .options import Command
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
+    from ..serve.service import Service
     from ..serve.settings import Settings
 
 
@@ -113,7 +115,23 @@ def serve_command(ctx: click.Context, /, **options: object) -> None:
     )
     if service.model.notice:
         click.secho(service.model.notice, err=True, bold=True)
+    offer_import(settings, service)
     app.run(service, settings)
+
+
+def offer_import(settings: Settings, service: Service) -> None:
+    """Name the command that imports the people of the model's folder, if there is nobody yet."""
+    from ..model_files import PROFILES_FILE
+
+    folder = settings.model
+    if folder is None or not (folder / PROFILES_FILE).is_file():
+        return
+    if not service.profiles.find(1, None, None, None).items:
+        click.echo(
+            f"{folder} also holds the people of its setup: enrol them with mvplda serve --model {quote(str(folder))} "
+            f"import {quote(str(folder))} --consent TEXT",
+            err=True,
+        )
 
 
 @serve_command.command()
@@ -161,6 +179,45 @@ def key(settings: Settings, /, name: str, role: str, revoke: bool, **policy: Any
             click.echo(f"{name} is revoked")
         else:
             click.echo(f"no key has the name {name}")
+
+
+@serve_command.command("import")
+@click.argument("source", type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--consent",
+    required=True,
+    help="What these people agreed to: nothing is stored of a person without consent.",
+)
+@click.option("--phrase", help="Phrase of recordings without a name of their phrase.")
+@click.pass_obj
+def import_command(settings: Settings, /, source: Path, consent: str, phrase: str | None) -> None:
+    """Enrol the people of a folder of `mvplda setup`, or of a file of `mvplda profiles`.
+
+    Their recordings pass the checks of an enrolment, without those of sound. Recordings that the service has already
+    are skipped, so the command can be repeated after another setup. A person is found by the userId.
+
+    Example: mvplda serve --model voices/ import voices/ --consent "agreed on paper, 2026"
+    """
+    from ..model_files import MODEL_FILE
+    from ..serve.app import open_service
+    from ..serve.import_people import import_people
+    from ..serve.schemas import Consent
+    from ..voice.profile_file import ProfileBook
+
+    if settings.model is None and (source / MODEL_FILE).is_file():
+        settings = settings.model_copy(update={"model": source})
+    service = open_service(settings)
+    with closing(service.store):
+        agreed = Consent(given=True, text=consent)
+        report = import_people(service, ProfileBook(source), agreed, phrase)
+    click.echo(
+        f"{report.created} new people, {report.added} recordings added, {report.present} were there already"
+    )
+    for name, reasons in report.refused.items():
+        for reason in dict.fromkeys(reasons):
+            click.echo(f"refused: {name}: {reason} ({reasons.count(reason)} times)")
+    if report.refused:
+        raise SystemExit(1)
 
 
 @serve_command.command()

@@ -1,0 +1,161 @@
+"""Profiles of the service from the people of `mvplda setup` or a file of `mvplda profiles`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import NDArray
+from sqlalchemy import bindparam
+
+from ..exceptions import DataError
+from ..voice.profile_file import ProfileBook
+from .keys import Caller
+from .schemas import Consent, Problem
+from .service import Service
+from .store import Transaction
+from .tables import PROFILES
+
+# Caller of the changes, in the audit.
+IMPORT = Caller("import", "admin")
+IDS_OF_USER = (
+    sa.select(PROFILES.c.id)
+    .where(PROFILES.c.user_id == bindparam("user"))
+    .where(PROFILES.c.state != "deleted")
+)
+
+
+@dataclass
+class ImportReport:
+    """Result of an import.
+
+    created : number of new profiles
+    added, present : numbers of recordings that were added, and that the service had already
+    refused : reasons why recordings or whole people were refused, by name of the person
+    """
+
+    created: int = 0
+    added: int = 0
+    present: int = 0
+    refused: dict[str, list[str]] = field(default_factory=dict)
+
+    def refuse(self, name: str, reason: str) -> None:
+        self.refused.setdefault(name, []).append(reason)
+
+
+@dataclass(frozen=True)
+class Person:
+    """Recordings of one person: (n, width) vectors, and the phrase and session of each."""
+
+    name: str
+    X: NDArray[np.float32]
+    phrases: Sequence[str]
+    sessions: Sequence[str]
+
+
+def import_people(
+    service: Service, book: ProfileBook, consent: Consent, phrase: str | None = None
+) -> ImportReport:
+    """Enrol the people of a file of profiles; recordings that the service has already are skipped.
+
+    A person is found by the userId. Each person is imported completely or not at all.
+
+    consent : what these people agreed to
+    phrase : phrase of recordings without a name of their phrase; None: these are refused
+    """
+    vectors = book.all_vectors()
+    expected = service.model.extractor_name
+    if (book.extractor or None) != (expected or None):
+        raise DataError(
+            f"the profiles in {book.path} are vectors of the extractor {book.extractor or '(unknown)'}; the service "
+            f"uses {expected or '(unknown)'}: serve the model of the same setup"
+        )
+    report = ImportReport()
+    for person in people_of(book, vectors, phrase):
+        before = ImportReport(report.created, report.added, report.present)
+        try:
+            service.change(IMPORT, _import_person, service, person, consent, report)
+        except Problem as problem:
+            # its transaction was undone
+            report.created, report.added, report.present = (
+                before.created,
+                before.added,
+                before.present,
+            )
+            report.refuse(person.name, str(problem.detail))
+    return report
+
+
+def people_of(book: ProfileBook, vectors: NDArray[np.float32], phrase: str | None) -> list[Person]:
+    """Return the people of a file of profiles; their phrases in the order of the file."""
+    rows = sorted(range(len(book.owners)), key=lambda row: book.owners[row])
+    people = []
+    sessions = book.columns["session"]
+    for name, members in groupby(rows, key=lambda row: book.owners[row]):
+        chosen = list(members)
+        phrases = [book.columns["phrase"][row] or phrase or "" for row in chosen]
+        people.append(Person(name, vectors[chosen], phrases, [sessions[row] for row in chosen]))
+    return people
+
+
+def _import_person(
+    work: Transaction, service: Service, person: Person, consent: Consent, report: ImportReport
+) -> None:
+    """Create the profile of a person unless there is one, and add the recordings that it lacks."""
+    ids = list(work.run(IDS_OF_USER, user=person.name).scalars())
+    if len(ids) > 1:
+        raise Problem(409, "ambiguous", f"{len(ids)} profiles have this userId")
+    if not ids:
+        phrase = next(filter(None, person.phrases), None)
+        reply = service.profiles.create(work, person.name, phrase, consent)
+        ids = [reply.profileId]
+        report.created += 1
+    stored = stored_vectors(work, service, ids[0])
+    for x, phrase, session in zip(person.X, person.phrases, person.sessions, strict=True):
+        if is_stored(service, stored, x):
+            report.present += 1
+            continue
+        recording = service.accept_vector(x)
+        try:
+            arguments = (ids[0], recording, phrase or None, session or None)
+            outcome: object = service.profiles.enrol(work, *arguments)
+        except Problem as problem:
+            if problem.kind != "full":
+                raise
+            outcome = problem
+        if isinstance(outcome, Problem):
+            report.refuse(person.name, f"{phrase}: {outcome.detail}")
+        else:
+            report.added += 1
+
+
+def stored_vectors(
+    work: Transaction, service: Service, profile: str
+) -> Mapping[str, Sequence[NDArray[np.generic]]]:
+    """Return the vectors of a profile's recordings, and the shares of those without a vector."""
+    templates = service.templates
+    rows = templates.enrolments(work, profile)
+    if not rows:
+        return {"vectors": [], "shares": []}
+    key = templates.data_key(work, profile)
+    vectors = [(row, templates.vector(row, key)) for row in rows]
+    return {
+        "vectors": [vector for _, vector in vectors if vector is not None],
+        "shares": [templates.share(row, key) for row, vector in vectors if vector is None],
+    }
+
+
+def is_stored(
+    service: Service, stored: Mapping[str, Sequence[NDArray[np.generic]]], x: NDArray[np.float32]
+) -> bool:
+    """Return whether a profile has the recording of a vector."""
+    vector = np.asarray(x, dtype="<f4")
+    if any(np.array_equal(vector, other) for other in stored["vectors"]):
+        return True
+    if not stored["shares"]:
+        return False
+    share = service.model.share(vector[None])[0]
+    return any(np.array_equal(share, other) for other in stored["shares"])
