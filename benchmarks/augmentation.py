@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 from mvplda._optional import need
 from mvplda._typing import FloatArray
 from mvplda.exceptions import DataError, ParameterError
+from mvplda.voice.attacks.rooms import room_response
 
 Wave = NDArray[np.float64]
 Range = tuple[float, float]
 Above = tuple[float, float]
 NoiseKind = Literal["white", "pink", "babble"]
-
-_DECAY_60_DB = float(np.log(1000.0))
 
 
 @dataclass(frozen=True)
@@ -193,17 +192,6 @@ def babble(
         place = (rng.integers(len(voice)) + np.arange(length)) % len(voice)
         total += voice[place] / np.sqrt(_power(voice))
     return total
-
-
-def room_response(t60: float, direct_db: float, rate: int, rng: np.random.Generator) -> Wave:
-    """The response of a room: a click, 2 ms later a tail of noise that falls by 60 dB in T60 seconds."""
-    gap = max(1, round(0.002 * rate))
-    time = np.arange(max(gap + 1, round(1.2 * t60 * rate))) / rate
-    response = rng.standard_normal(len(time)) * np.exp(-_DECAY_60_DB * time / t60)
-    response[:gap] = 0.0
-    response *= np.sqrt(10 ** (-direct_db / 10) / np.sum(response**2))
-    response[0] = 1.0
-    return np.asarray(response)
 
 
 def _power(samples: Wave) -> float:

@@ -1,0 +1,121 @@
+"""Changed copies of a recording: what storage, transmission or a disguise changes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+from scipy.signal import butter, sosfilt
+
+from .attack import RATE, Attack, Sound, from_pcm, resample, run_program, to_pcm
+
+Generator = np.random.Generator
+TELEPHONE_RATE = 8000
+MU = 255
+"""Constant of the mu-law."""
+
+
+def half_gain(sound: Sound, rng: Generator) -> Sound:
+    """Play at half the gain."""
+    return np.asarray(0.5 * sound)
+
+
+def drop_sample(sound: Sound, rng: Generator) -> Sound:
+    """Remove one sample anywhere."""
+    return np.delete(sound, rng.integers(len(sound)))
+
+
+def add_noise(sound: Sound, rng: Generator) -> Sound:
+    """Add white noise at -60 dB of the peak."""
+    return np.asarray(sound + 1e-3 * np.abs(sound).max() * rng.standard_normal(len(sound)))
+
+
+def change_speed(sound: Sound, rng: Generator, share: float) -> Sound:
+    """Play faster or slower by this share."""
+    return resample(sound, RATE * rng.choice([1 - share, 1 + share]), RATE)
+
+
+def up_to_two_percent(sound: Sound, rng: Generator) -> Sound:
+    """Play up to 2 % faster or slower."""
+    return resample(sound, RATE * rng.uniform(0.98, 1.02), RATE)
+
+
+def band_pass(sound: Sound, rng: Generator) -> Sound:
+    """Remove low and high frequencies, with random limits."""
+    limits = [rng.uniform(100, 500), rng.uniform(3000, 7000)]
+    return np.asarray(sosfilt(butter(4, limits, "bandpass", fs=RATE, output="sos"), sound))
+
+
+def telephone(sound: Sound, rng: Generator) -> Sound:
+    """Transmit 300 to 3400 Hz at 8 kHz with the mu-law of G.711."""
+    band = butter(4, [300, 3400], "bandpass", fs=RATE, output="sos")
+    narrow = resample(np.asarray(sosfilt(band, sound)), RATE, TELEPHONE_RATE)
+    narrow = narrow * 0.7 / max(np.abs(narrow).max(), 1e-9)
+    compressed = np.sign(narrow) * np.log1p(MU * np.abs(narrow)) / np.log1p(MU)
+    levels = np.round(127 * compressed) / 127
+    expanded = np.sign(levels) * np.expm1(np.abs(levels) * np.log1p(MU)) / MU
+    return resample(expanded, TELEPHONE_RATE, RATE)
+
+
+def opus(sound: Sound, rng: Generator) -> Sound:
+    """Encode with Opus at 16 to 32 kbit/s."""
+    return through_ffmpeg(sound, "libopus", "ogg", rng.choice(["16k", "24k", "32k"]))
+
+
+def mp3(sound: Sound, rng: Generator) -> Sound:
+    """Encode as MP3 at 24 to 64 kbit/s."""
+    return through_ffmpeg(sound, "libmp3lame", "mp3", rng.choice(["24k", "32k", "64k"]))
+
+
+def through_ffmpeg(sound: Sound, codec: str, container: str, bit_rate: str) -> Sound:
+    """Encode and decode with ffmpeg."""
+    raw = ["-f", "s16le", "-ar", str(RATE), "-ac", "1"]
+    program = ["ffmpeg", "-v", "error"]
+    encode = [*program, *raw, "-i", "-", "-c:a", codec, "-b:a", bit_rate, "-f", container, "-"]
+    decode = [*program, "-f", container, "-i", "-", *raw, "-"]
+    return from_pcm(run_program(decode, run_program(encode, to_pcm(sound))))
+
+
+def amr(sound: Sound, rng: Generator) -> Sound:
+    """Encode with AMR, the codec of mobile telephones, at 4.75 to 12.2 kbit/s."""
+    mode = str(rng.choice([0, 4, 7]))
+    raw = ["-t", "raw", "-e", "signed", "-b", "16", "-c", "1", "-r"]
+    encode = ["sox", "-V1", "-D", *raw, str(RATE), "-"]
+    encode += ["-t", "amr-nb", "-C", mode, "-r", str(TELEPHONE_RATE), "-"]
+    decode = ["sox", "-V1", "-D", "-t", "amr-nb", "-", *raw, str(RATE), "-"]
+    return from_pcm(run_program(decode, run_program(encode, to_pcm(sound))))
+
+
+SINGLE_COPIES: Mapping[str, Attack] = {
+    attack.name: attack
+    for attack in (
+        Attack("half the gain", "copy", half_gain),
+        Attack("one sample dropped", "copy", drop_sample),
+        Attack("noise at -60 dB", "copy", add_noise),
+        Attack("0.3 % speed", "copy", partial(change_speed, share=0.003), (), ("soxr",)),
+        Attack("1 % speed", "copy", partial(change_speed, share=0.01), (), ("soxr",)),
+        Attack("band-pass", "copy", band_pass),
+        Attack("telephone", "copy", telephone, (), ("soxr",)),
+        Attack("Opus", "copy", opus, ("ffmpeg",)),
+        Attack("MP3", "copy", mp3, ("ffmpeg",)),
+        Attack("AMR", "copy", amr, ("sox",)),
+    )
+}
+"""Recordings changed in one way."""
+
+
+def two_changes(sound: Sound, rng: Generator) -> Sound:
+    """Change in two random ways, one after the other."""
+    usable = [attack for attack in SINGLE_COPIES.values() if not attack.missing()]
+    for number in rng.choice(len(usable), 2, replace=False):
+        sound = usable[int(number)](sound, rng)
+    return sound
+
+
+COPIES: Mapping[str, Attack] = {
+    **SINGLE_COPIES,
+    "two of these changes": Attack("two of these changes", "copy", two_changes),
+    "up to 2 % speed": Attack("up to 2 % speed", "copy", up_to_two_percent, (), ("soxr",)),
+}
+"""All kinds of changed copies."""
