@@ -325,7 +325,10 @@ def toml_pairs(values: Card) -> list[str]:
 
 
 def toml_value(value: object) -> str:
-    """Format a plain value as TOML, which the standard library only reads; each table of a list has a line."""
+    """Format a plain value as TOML; a list of tables has one table per line.
+
+    The standard library reads TOML but does not write it.
+    """
     if isinstance(value, Mapping):
         return "{ " + ", ".join(toml_pairs(value)) + " }"
     if isinstance(value, (tuple, list)) and any(isinstance(item, Mapping) for item in value):

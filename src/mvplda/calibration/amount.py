@@ -62,7 +62,7 @@ class AmountCalibrator(Calibrator):
         Uninformative trials that are assumed among the independent impostor pairs: the outlier probability is errors /
         pairs, and limits every LLR. 0.5 is Jeffreys' prior.
     quantile : float
-        Quantile of the raw LLRs of impostors, for given amounts, up to which evidence does not grow with its amount.
+        Quantile of the impostors' raw LLRs up to which a calibrated LLR does not rise with the amount of evidence.
 
     Attributes
     ----------
@@ -271,11 +271,16 @@ class AmountCalibrator(Calibrator):
 
 
 class ViewDesign(NamedTuple):
-    """Columns of the regression of one view, whose weights satisfy the guard for impostors.
+    """Design matrix of one view; lower bounds of its weights keep LLRs of impostors from rising with the evidence.
 
-    columns : (n, columns), for the weights a_0, a_k, b_0, c_k and, if there is any, that of the near-match evidence
+    The fitted weights are a_0, a_k, b_0, c_k and, if there is near-match evidence, its weight. Every b_k follows from
+    them (docs/math.md, section 9.14): with q the high quantile of `growth` and M the largest amounts,
+
+        b_k = -a_k q(M) - q_k (a_0 + sum over j of a_j M_j) - c_k,   c_k >= 0
+
+    columns : (n, weights)
     ranges : (measures,) largest amounts M_k
-    growth : impostors' raw LLRs
+    growth : high quantile of impostors' raw LLRs, by amount
     """
 
     columns: Array
@@ -286,7 +291,10 @@ class ViewDesign(NamedTuple):
     def of(
         cls, raw: Array, amounts: Array, growth: ImpostorGrowth, same: Array | None
     ) -> ViewDesign:
-        """Return the columns for b_k = -a_k q(M) - q_k (a_0 + sum of a_j M_j) - c_k; `same`: near-match evidence."""
+        """Return the design of a view from raw LLRs (n,) and amounts (n, measures).
+
+        same : (n,) near-match evidence about the view; None: there is none
+        """
         ranges = amounts.max(axis=0, initial=0.0)
         drift = amounts @ growth.slopes
         columns = [
@@ -329,7 +337,7 @@ class ViewDesign(NamedTuple):
 
 
 class ImpostorGrowth(NamedTuple):
-    """High quantile of impostors' raw LLRs, q(m) = q_0 + sum of q_k m_k, with q_k >= 0.
+    """High quantile of impostors' raw LLRs as a function of the amounts: q(m) = q_0 + sum of q_k m_k, with q_k >= 0.
 
     least : q_0
     slopes : (measures,) q_k
@@ -339,16 +347,16 @@ class ImpostorGrowth(NamedTuple):
     slopes: Array
 
     def at(self, amounts: Array) -> float:
-        """Return the quantile at these amounts (measures,)."""
+        """Return q(m) for amounts m, (measures,)."""
         return float(self.least + self.slopes @ amounts)
 
 
 def impostor_growth(
     raw: Array, amounts: Array, is_impostor: BoolArray, corpora: Names, quantile: float
 ) -> ImpostorGrowth:
-    """Estimate how the highest raw LLRs of impostors grow with the amount of evidence, within corpora.
+    """Estimate how a high quantile of impostors' raw LLRs grows with the amount of evidence.
 
-    The slopes are those of a quantile regression with a constant per corpus; q_0 is the largest constant.
+    The slopes come from a quantile regression with a constant per corpus; q_0 is the largest of these constants.
     """
     count = amounts.shape[1]
     names, codes = np.unique(corpora, return_inverse=True)
@@ -380,7 +388,10 @@ def impostor_growth(
 
 
 def _raw_llrs(logs: LogLikelihoods) -> tuple[dict[str, Array], Array]:
-    """Return the raw LLR of each view alone, and the (..., hypotheses) joint evidence beyond the views."""
+    """Return the raw LLR of each view alone, and the joint evidence, (..., hypotheses).
+
+    The joint evidence of a hypothesis is its log-likelihood minus the raw LLRs of its views.
+    """
     views = list(dict.fromkeys(view for h in logs for view in h))
     missing = [view for view in views if (view,) not in logs]
     if missing:

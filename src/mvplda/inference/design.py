@@ -350,7 +350,7 @@ def diagnose(
 def _diagnose_view(
     statistics: SufficientStatistics, view: str, requested: int, rank: int
 ) -> tuple[str, list[Problem]]:
-    """Return the line of a view, and its problems."""
+    """Return the line that describes a view, and the warnings about it."""
     problems: list[Problem] = []
     counts = statistics.counts[view]
     classes = labelled_classes(statistics, view)
@@ -375,7 +375,7 @@ def _diagnose_view(
 def _diagnose_pair(
     statistics: SufficientStatistics, a: str, b: str
 ) -> tuple[list[str], list[Problem]]:
-    """Return the lines and warnings about a pair of views."""
+    """Return lines that describe a pair of views, and the warnings about it."""
     lines: list[str] = []
     problems: list[Problem] = []
     # Two views that refine each other have the same classes, up to names.

@@ -395,7 +395,7 @@ class BaseScorer(Persistent):
         For views speaker and phrase: ("speaker", "phrase") is TC, ("speaker",) is TW, ("phrase",) is IC and () is IW.
         Views in which both sides have labels are not part of hypotheses. The question may have given and known views,
         and priors of the hypotheses, which are equal by default. With a countermeasure there is one more hypothesis,
-        ("spoof",): a replay or synthetic speech that imitates the first.
+        ("spoof",): a replay or a synthetic voice of the target.
         """
         question = make_question(question, arguments)
         if question.same is not None:

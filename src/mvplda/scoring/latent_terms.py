@@ -234,7 +234,10 @@ class LatentTerms:
         keep_t: IntArray,
         key: Hashable,
     ) -> _TermRecipe:
-        """Return the matrices in reduced evidence, for sides of several cells."""
+        """Return the matrices of an assignment for evidence that is reduced to the shared latents.
+
+        Used if a side has several cells; the latents that the sides do not share are integrated out first.
+        """
         reduced = self._reduced.get(key)
         if reduced is None:
             reduced = self._reduce(enrol, test, known_e, known_t, keep_e, keep_t)

@@ -62,7 +62,10 @@ def reduce_evidence(N: Array, keep: IntArray) -> tuple[Array, Array]:
 
 
 def latent_term(N_e: Array, N_t: Array, keep_e: IntArray, keep_t: IntArray) -> PairTermMatrices:
-    """Return the term of two sides that share latents: `keep_e` of the enrolment are `keep_t` of the test."""
+    """Return the term of two sides that share some latents.
+
+    keep_e, keep_t : indices of the shared latents on each side, in the same order
+    """
     # integrate out the latents that are not shared, on each side (V2)
     kept_e, M_e = reduce_evidence(N_e, keep_e)
     kept_t, M_t = reduce_evidence(N_t, keep_t)

@@ -89,7 +89,7 @@ class AccessMiddleware:
             exchange.finish()
 
     async def _check(self, exchange: Exchange) -> None:
-        """Raise for bodies that are too large, and for calls through another site's page, host name or a proxy."""
+        """Raise for bodies that are too large, and for calls from another site's page, another host name or a proxy."""
         scope = exchange.scope
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         exchange.check_length(headers.get(b"content-length", "0"))
@@ -197,7 +197,7 @@ class Exchange:
         return message
 
     def stop_reading(self) -> None:
-        """Refuse the body, whose rest is awaited now."""
+        """Refuse the request while the rest of its body is awaited."""
         self._stopped = True
         if self._timeout is not None:
             self._timeout.reschedule(0.0)

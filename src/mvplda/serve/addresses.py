@@ -80,7 +80,7 @@ class RefusedCalls:
 class UnfinishedBodies:
     """Requests whose body has not arrived completely, oldest first.
 
-    Each address may have some of them, and all together may use some memory: beyond it, the oldest are refused.
+    Their number per address is limited, and so is the memory of all bodies: beyond it, the oldest are refused.
     """
 
     def __init__(self, settings: Settings) -> None:

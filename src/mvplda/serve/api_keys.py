@@ -57,7 +57,7 @@ CALLER = CALLERS.where(API_KEYS.c.hash == bindparam("hash"))
 class ApiKeys:
     """API keys of a database and of the environment.
 
-    Keys of the environment are not stored: whoever takes one out and restarts the service has revoked it.
+    Keys of the environment are not stored. To revoke one, remove it from the environment and restart the service.
     """
 
     def __init__(self, store: Store, environment: Mapping[str, Caller] | None = None) -> None:
@@ -88,7 +88,7 @@ class ApiKeys:
     def drop(self, name: str) -> bool:
         """Delete the key of a name; return whether there was one.
 
-        The last key to be revoked opens the service to the machine itself again.
+        After the last key is revoked, calls from the same machine need no key again.
         """
         self._check_name(name)
         with self._store.write() as work:

@@ -105,7 +105,7 @@ class Runtime:
         return await self._patiently(self.service.erase, name, state, caller, call)
 
     async def _patiently(self, work: Callable[..., Result], *arguments: object) -> Result:
-        """Run an operation, again after a pause if another connection holds the row: no thread waits for rows."""
+        """Run an operation; repeat it after a pause while another connection holds the row, so that no thread waits."""
         until = time.monotonic() + self.settings.lock_timeout_s
         pause, longest = HELD_S
         while True:

@@ -1,4 +1,8 @@
-"""Batches of verifications: attempts that wait are decided together, and held profiles apart from all others."""
+"""Batches of verifications: waiting attempts are decided together, in one transaction.
+
+A profile is *held* if another connection has locked its row. Attempts on held profiles are decided separately, so that
+they do not delay others.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +52,8 @@ class Entry:
 class Batches:
     """Decides waiting verifications together: one transaction, one call of the scorer, one commit.
 
-    A batch takes only profiles whose rows are free. Profiles that another connection holds are tried again in a lane
-    of their own, so that they delay nobody else.
+    A lane is a task that decides one batch after the other. A batch has only profiles whose rows are free; attempts on
+    held profiles are repeated by a separate task.
     """
 
     def __init__(self, service: Service) -> None:
@@ -80,7 +84,7 @@ class Batches:
             return await entry.decided
 
     def _start_lane(self) -> None:
-        """Start to decide what waits, unless a lane does so already."""
+        """Start a lane for the waiting attempts; if one is running, only after it is stuck for `STUCK_S`."""
         if not self._waiting:
             return
         if self._lanes == 0:
@@ -89,7 +93,7 @@ class Batches:
             asyncio.get_running_loop().call_later(STUCK_S, self._start_another, self._waiting[0])
 
     def _start_another(self, entry: Entry) -> None:
-        """Start another lane if an attempt still waits, because all lanes are stuck."""
+        """Start another lane if this attempt still waits, which means that all lanes are stuck."""
         if entry in self._waiting and self._lanes < LANES:
             self._start(self._run_lane())
 
@@ -123,7 +127,7 @@ class Batches:
         return list(batch.values())
 
     async def _decide(self, batch: Sequence[Entry]) -> None:
-        """Decide a batch; attempts on held profiles go to the lane of these."""
+        """Decide a batch; queue attempts on held profiles to be repeated."""
         names = {entry.name for entry in batch}
         self._busy |= names
         attempts = [entry.attempt for entry in batch]
@@ -139,7 +143,10 @@ class Batches:
                 answer(entry, outcome)
 
     async def _gather(self, expected: int) -> None:
-        """Wait a moment for the next requests of the callers that were just answered, to decide them in one batch."""
+        """Wait up to `PAUSE_S` for this number of attempts, so that the next batch is large.
+
+        Callers that were just answered often send their next request at once.
+        """
         if len(self._waiting) >= expected:
             return
         self._expected = expected
@@ -157,7 +164,7 @@ class Batches:
         self._held.setdefault(entry.name, []).insert(0, entry)
 
     async def _retry(self) -> None:
-        """Try held profiles again, without waiting for their rows, until each is free or its attempts expire."""
+        """Repeat attempts on held profiles, without waiting for rows, until each is decided or has expired."""
         pause, longest = HELD_S
         while self._held:
             await asyncio.sleep(pause)
@@ -179,7 +186,7 @@ class Batches:
             self._release(batch)
 
     def _release(self, batch: Sequence[Entry]) -> None:
-        """Move the attempts on profiles that are free again to those that wait."""
+        """Queue all attempts on the profiles of a batch that are free again."""
         for entry in batch:
             entries = self._held.get(entry.name, [])
             if entry not in entries:

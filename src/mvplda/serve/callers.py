@@ -105,11 +105,11 @@ class Callers:
         return self.is_open
 
     async def _spend(self, caller: Caller) -> None:
-        """Count a call of a key.
+        """Count a call towards the rate of its key; raise if the rate is used up.
 
-        Rates are stored in the database; the calls of one second are taken out of them at a time.
+        Rates are stored in the database. The calls of one second are reserved there in one step and counted in memory.
         """
-        # one call takes the share for all that arrive at the same time
+        # one call reserves for all that arrive at the same time
         lock = self._spending.setdefault(caller.name, asyncio.Lock())
         async with database_wait(self._runtime.settings.answer_s), lock:
             left = self._calls.get(caller.name, 0)

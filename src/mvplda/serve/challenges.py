@@ -23,9 +23,9 @@ DELETE_CHALLENGES = CHALLENGES.delete().where(CHALLENGES.c.profile == bindparam(
 
 
 class OpenChallenge(NamedTuple):
-    """Challenge that is neither answered nor counted as expired.
+    """Challenge that waits for an answer. It may have expired, if no call has noticed this yet.
 
-    phrase : label of its phrase
+    phrase : label of the phrase to speak
     """
 
     id: str

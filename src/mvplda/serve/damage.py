@@ -190,7 +190,7 @@ def find_faults(
 
 
 def is_change(number: object, last: int) -> bool:
-    """Return whether a number is that of a change of profiles."""
+    """Return whether a stored value can be the number of a change, of which `last` is the latest."""
     return isinstance(number, int) and 0 <= number <= last
 
 

@@ -1,4 +1,4 @@
-"""Calls that are sent twice: the answer to the first is stored in its transaction, and is the answer to the second.
+"""Repeated calls: the answer to the first is stored in its transaction and returned for each repetition.
 
 As in the draft of the IETF, a client sends a header ``Idempotency-Key`` with a random value per call and repeats it
 when it sends the same call again.

@@ -271,7 +271,7 @@ class TemplateRotation:
 class KeyPolicy:
     """Policy of an API key; None: the default of its role.
 
-    detail : what its caller sees of a decision: the verdict, also the verdict of each half, or all evidence
+    detail : fields of a decision that its caller sees: the verdict; the verdict of each half too; or all evidence
     far : largest share of impostors that its caller may choose
     require : protection against replayed and synthetic voices that each verification must have
     """
@@ -297,7 +297,7 @@ class Caller:
 
     @property
     def detail(self) -> Detail:
-        """What the caller sees of a decision; default: the verdict for the role verify, else all evidence."""
+        """Detail of the decisions that the caller sees; default: the verdict for the role verify, else all evidence."""
         return self.policy.detail or ("verdict" if self.role == "verify" else "evidence")
 
     def may(self, role: str) -> bool:

@@ -89,5 +89,5 @@ class Marks:
 
 
 def address(name: str, mark: str) -> str:
-    """Return what the encryption of a fingerprint is bound to."""
+    """Return the address that the encryption of a fingerprint is bound to."""
     return f"{name} mark {mark}"

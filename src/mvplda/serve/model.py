@@ -80,7 +80,7 @@ class Consistency(NamedTuple):
 
 
 def label_of(phrase: str) -> str:
-    """Return a phrase as a label, such as ``my-voice-is-my-key``: case, accents' marks and punctuation do not count."""
+    """Return a phrase as a label, such as ``my-voice-is-my-key``, without case, accents and punctuation."""
     letters = (c if c.isalnum() else " " for c in phrase.casefold().replace("'", ""))
     label = "-".join("".join(letters).split())
     if not label or len(phrase) > 200:

@@ -1,4 +1,4 @@
-"""Policies of API keys: what a caller may ask of a verification, and what of the answer it gets to see."""
+"""Policies of API keys: permitted options of a verification, and the fields of the answer that a caller sees."""
 
 from __future__ import annotations
 

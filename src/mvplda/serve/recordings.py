@@ -1,4 +1,4 @@
-"""From the bytes of a recording to its vector and quality, or to the reason why it is refused."""
+"""Processing of recordings: from bytes to a vector and quality measures, or to the reason of a refusal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ProcessedRecording:
     """Result of processing one recording.
 
     vector : None if no vector was extracted
-    reason : code of why the recording cannot be used; None if it can
+    reason : reason code if the recording cannot be used, else None
     digest : digest of the samples; empty for vectors
     detail : sentence that explains an unreadable file
     copy_test : comparison with the fingerprints of earlier recordings; None for vectors

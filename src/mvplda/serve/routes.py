@@ -99,13 +99,13 @@ Handler = Callable[[Request], Coroutine[None, None, Response]]
 
 
 class KeyFirstRoute(APIRoute):
-    """Route that checks the key before the body is read, limits small bodies, and answers calls that came before."""
+    """Route that checks the key before the body is read, limits the body, and answers repeated calls."""
 
     def get_route_handler(self) -> Handler:
         return self.admitted(super().get_route_handler())
 
     def admitted(self, handle: Handler) -> Handler:
-        """Return a handler that calls another one for admitted requests."""
+        """Return a handler that checks the key and the size of a request, and passes it on to `handle`."""
         dependencies = [dependency.call for dependency in self.dependant.dependencies]
         roles = [role for role in dependencies if isinstance(role, RequiredRole)]
         is_idempotent = idempotent_call in dependencies
@@ -123,7 +123,7 @@ class KeyFirstRoute(APIRoute):
         return handle_admitted
 
     async def _handle_once(self, request: Request, handle: Handler) -> Response:
-        """Handle a call with an Idempotency-Key, or answer it as before."""
+        """Handle a call with an Idempotency-Key; if it is a repetition, return the stored answer."""
         exchange, service = request.scope["exchange"], runtime_of(request).service
         content = (request.url.path, request.url.query, request.headers.get("content-type", ""))
         call = IdempotentCall.of(

@@ -1,4 +1,4 @@
-"""The service without HTTP: its objects, and the transactions around them."""
+"""Operations of the service, independent of HTTP: each runs in one transaction of the database."""
 
 from __future__ import annotations
 

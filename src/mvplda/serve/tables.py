@@ -43,7 +43,7 @@ class ProfileRow:
     damaged : time at which its stored data were found to be unreadable; None: they are readable
     master : first digits of the mark of the master key by which its sums are rotated; None: the current one
     change : number of the last change, counted over all profiles
-    rate_until : time at which the attempts of the last minute are paid off
+    rate_until : time until which earlier attempts use up the rate limit
     last_phrase : phrase of the last accepted challenge, which the next challenge avoids
     last_change, write_master : number of the last change of any profile, and mark of the current master key; only
         of locked rows
@@ -127,7 +127,7 @@ LAST_TIME = 253_402_300_799.0
 
 
 def is_count(value: object) -> bool:
-    """Return whether a value is a number that the service may have counted to."""
+    """Return whether a value is a plausible count: a whole number of at least 0 that fits a column."""
     return isinstance(value, int) and 0 <= value < 2**31 - 1
 
 

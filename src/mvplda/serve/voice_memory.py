@@ -46,7 +46,7 @@ EXPIRED = (
 
 
 class VoiceBlock:
-    """Voices that are searched by one product.
+    """Voices that one matrix product compares with a test.
 
     alive : (n,) False for profiles that were deleted or changed since
     """

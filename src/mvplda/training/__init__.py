@@ -1,4 +1,4 @@
-"""From vectors and labels to a model file that is ready for use: fitted, calibrated by question, with thresholds.
+"""Training of models that are ready for use: fitted, calibrated for each question, with measured thresholds.
 
 fitting : `train`, which fits a model, calibrates it and chooses its thresholds
 experts : committees with two experts per extractor, and optionally a third whose settings are chosen

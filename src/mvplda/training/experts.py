@@ -202,7 +202,7 @@ def _reduction(dim: int) -> Pipeline:
 
 
 def selection_card(selections: Mapping[str, Selection]) -> Card:
-    """Return what was chosen for each extractor, and [loss, standard error] of every candidate by its title."""
+    """Return the chosen candidate per extractor, and [loss, standard error] of all candidates, by title."""
     return {
         name: {
             "people": selection.speakers,

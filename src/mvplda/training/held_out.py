@@ -278,7 +278,7 @@ class HeldOutModels:
     def _point_of_halves(
         self, scores: HeldOutScores, kinds: Names, others: Mapping[str, BoolArray], far: float
     ) -> OperatingPoint:
-        """Return the point with a threshold per view, for the impostors in which only this view differs.
+        """Return the point with a threshold per view, each measured on impostors who differ in this view only.
 
         others : {view: (n,) mask of the trials whose other views are the same}
         """

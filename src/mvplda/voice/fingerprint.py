@@ -28,7 +28,7 @@ FINE_HOP = 64
 LOWEST_HZ, HIGHEST_HZ, BAND_HZ = 280.0, 3360.0, 40.0
 """Bands within what a telephone transmits."""
 FLOOR_DB = 45.0
-"""Energies further below the loudest ones carry nothing: there, noise and codecs differ."""
+"""Range of energies below the loudest ones. Lower energies are limited, because noise and codecs change them."""
 LAG = 2
 """Frames between the energies that are compared."""
 SMALLEST_DB = 1.5
@@ -81,7 +81,7 @@ class Fingerprint:
 
 
 class CopyTest:
-    """A recording that is compared with fingerprints of earlier ones, at several speeds.
+    """Comparison of a recording, at several speeds, with fingerprints of earlier recordings.
 
     Parameters
     ----------
@@ -164,7 +164,10 @@ class CopyTest:
         )
 
     def _spectra_of(self, size: int) -> tuple[NDArray[np.complex64], NDArray[np.complex64]]:
-        """Return spectra over time: (frequencies, variants, bands) of codes, (variants, frequencies) of energies."""
+        """Return Fourier transforms over time of all variants, padded to `size` frames; cached for the last size.
+
+        They are those of the codes, (frequencies, variants, bands), and of their squares, (variants, frequencies).
+        """
         if size not in self._spectra:
             variants = self._variants.astype(np.float32)
             spectra = np.ascontiguousarray(rfft(variants, size, axis=1).transpose(1, 0, 2))
@@ -174,13 +177,14 @@ class CopyTest:
 
 
 def copy_threshold(frames: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the correlation from which recordings with these numbers of frames of speech are copies."""
+    """Return the least correlation of copies, by the number of frames of speech; it is higher for short recordings."""
     return LONG_THRESHOLD + SHORT_MARGIN / np.sqrt(frames)
 
 
 LONG_THRESHOLD = 0.32
+"""Threshold for long recordings; see results/copies."""
 SHORT_MARGIN = 1.5
-"""Threshold for long recordings, and its rise for short ones: results/copies."""
+"""Increase of the threshold for short recordings, times the root of their number of frames."""
 
 
 def power_spectrogram(samples: NDArray[np.floating]) -> Spectrogram:
@@ -192,7 +196,7 @@ def power_spectrogram(samples: NDArray[np.floating]) -> Spectrogram:
 
 
 def energy_codes(spectrogram: Spectrogram, speed: float = 1.0, offset: int = 0) -> Codes:
-    """Return the codes of a recording, as if it had been played at another speed from an offset in samples on."""
+    """Return the codes of a recording as if it were played at another speed, from an offset in samples."""
     step = HOP * speed / FINE_HOP
     first = offset / FINE_HOP
     positions = np.arange(first, len(spectrogram) - 0.5, step)

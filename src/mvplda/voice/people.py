@@ -50,7 +50,7 @@ class FoundPeople:
     """The person of each turn.
 
     person : (n,) number of each turn's person, in descending order of their numbers of turns
-    fits : (n,) LLR of each turn against the others of its person; NaN for an only turn
+    fits : (n,) LLR of each turn against the others of its person; NaN if there are no others
     undecided_pairs : (LLR, person, person) of pairs that may be one person or two, the most likely first
     """
 

@@ -54,7 +54,7 @@ class ProfileBook:
 
     @property
     def owners(self) -> list[str]:
-        """Profile of each vector."""
+        """Name of each vector's profile."""
         return self.columns["profile"]
 
     @property

@@ -367,8 +367,8 @@ def _choose_model(
 def _best(candidates: Mapping[str, Bundle]) -> tuple[Bundle, list[str]]:
     """Return the bundle with the fewest errors in the same trials, and report lines about the comparison.
 
-    A later candidate is chosen if both its errors are smaller: one that is calibrated on the very trials has a
-    smaller Cllr anyway, which alone is not enough.
+    A later candidate is chosen if both its errors are smaller. A smaller Cllr alone is not enough, because a candidate
+    that is calibrated on these trials has one in any case.
     """
     chosen = ""
     least_errors = np.full(2, np.inf)

@@ -77,8 +77,7 @@ def folder(
     Parameters
     ----------
     root : a folder, or a CSV or tab-separated table (see `read_corpus_table`). If a folder contains an ``index.csv``,
-        this
-        table is read
+        this table is read
     pattern : pattern of the paths under the root, such as ``{speaker}/{phrase}/*``,
         ``{speaker}_{phrase}_{session}.wav`` or ``{speaker}/{phrase}_{session}.flac``.
         Fields are views, the speaker first, except ``session``, which orders the utterances of a cell

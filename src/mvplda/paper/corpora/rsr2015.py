@@ -211,7 +211,10 @@ def _check_marks(trials: Trials, file: Path) -> None:
 
 
 def _codes(trials: Trials, field: int) -> tuple[IntArray, IntArray]:
-    """Return numbers of a field of the ids, such as m051_003 and m051/m051_01_003, of all models and of all tests."""
+    """Return the numbers of one field of the ids, for all models and for all tests.
+
+    field : position among the parts that underscores separate, as in m051_003 and m051/m051_01_003
+    """
     columns = trials.enrol.names, trials.test.names
     fields = [
         [name.rpartition("/")[2].split("_")[field].lstrip("0") for name in names.tolist()]

@@ -267,7 +267,7 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
     def _set_known_classes(
         self, view: str, groups: Sequence[EnrolledCells], posteriors: Sequence[ClassPosteriors]
     ) -> None:
-        """Store the posteriors of the classes that each group of cells estimates."""
+        """Store names and posteriors of the known classes of a view, estimated from groups of cells."""
         classes = [group.classes_to_estimate(view) for group in groups]
         pairs = list(zip(posteriors, classes, strict=True))
         self.names_[view] = [
@@ -419,7 +419,7 @@ class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
         return {**super().describe(), "views": list(self.views_), "blocks": blocks}
 
     def _key(self) -> str:
-        """Fingerprint of the prior: profiles can be used in every domain that the model is deployed in."""
+        """Fingerprint of the model without its domain: profiles can be used in every domain that it is deployed to."""
         blocks = list(self.blocks)
         mean = self._snapshot("mean_")
         return cache_of(self).get(
