@@ -240,7 +240,10 @@ class Elimination:
         return np.linalg.lstsq(sums, [total.real, total.imag])[0]
 
     def _root(self) -> Root | None:
-        """Return the factored root, from the contribution of a vector in a leaf class of every distinct count."""
+        """Return the factored root.
+
+        Leaf classes with equal counts contribute equally to it, so that one contribution per count is computed.
+        """
         e = self.plan.leaf
         a = self.plan.root
         if a is None:

@@ -65,7 +65,7 @@ EXISTING = sa.select(PROFILES.c.id).where(PROFILES.c.id.in_(bindparam("names", e
 
 
 def set_mark(work: Transaction, name: str, at: float | None) -> None:
-    """Set or remove the mark of a profile; its version invalidates cached sums."""
+    """Set or remove the mark of a profile, and increase its version, so that cached sums are read again."""
     work.run(SET_DAMAGED, name=name, at=at)
     work.changed.add(name)
 
