@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from mvplda import Question
+from mvplda.calibration.hypotheses import with_outliers
 from mvplda.decisions import (
     HalfThreshold,
     MeasuredRates,
@@ -153,6 +155,25 @@ def test_a_countermeasure_can_only_prevent_acceptance() -> None:
     spoof = decide(answer(8.0, 8.0, countermeasure=-4.0), POINT)
     assert (spoof.answer, spoof.reason) == ("reject", "suspected_replay")
     assert "suspected replay" in spoof.sentence()
+
+
+def test_an_outlier_probability_does_not_limit_the_halves() -> None:
+    """With an outlier probability, no joint LLR reaches a strict threshold; the halves and a countermeasure do."""
+    strict = OperatingPoint.from_halves(
+        {"speaker": HalfThreshold(9.0), "phrase": HalfThreshold(8.0)}, far=0.001
+    )
+    for trace, verdict in ((None, "accept"), (50.0, "accept"), (-4.0, "reject")):
+        question = {} if trace is None else {"countermeasure": trace}
+        inliers = answer(12.0, 9.0, **question)
+        limited = replace(
+            inliers, logs=with_outliers(inliers.logs, 0.01), inliers=inliers.logs
+        ).take()
+        decision = decide(limited, strict)
+        assert decision.answer == verdict
+        assert decision.llr < math.log(8 / 0.01) < strict.threshold
+        assert decision.llrs == pytest.approx({"speaker": 12.0, "phrase": 9.0})
+        assert decision.probabilities["speaker+phrase"] < 0.999
+    assert decide(replace(limited, inliers=None, countermeasure=None), strict).answer != "accept"
 
 
 def test_points_with_halves_survive_files() -> None:

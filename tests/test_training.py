@@ -96,7 +96,7 @@ def check_points(calls: list[Call]) -> int:
             ("phrase",): ["TC", "IC"],
         }
         assert set(points) == set(scores)
-        for key, (same, llrs, halves) in scores.items():
+        for key, (same, _, halves) in scores.items():
             is_target = np.isin(kinds, targets[same])
             assert points[key]
             limits = [
@@ -107,13 +107,14 @@ def check_points(calls: list[Call]) -> int:
             for point in points[key]:
                 assert point.measured is not None
                 assert point.far is not None
-                accepted = llrs >= point.threshold
+                assert list(point.halves) == list(same)
+                accepted = np.logical_and.reduce(
+                    [halves[view] >= half.accept for view, half in point.halves.items()]
+                )
                 if len(same) > 1:
-                    assert list(point.halves) == list(same)
-                    accepted = np.logical_and.reduce(
-                        [halves[view] >= half.accept for view, half in point.halves.items()]
-                    )
                     check_halves(point, kinds, halves)
+                else:
+                    assert point.halves[same[0]].measured == point.measured
                 frr = point.measured["frr"][0]
                 assert frr == pytest.approx(np.mean(~accepted[is_target]))
                 assert set(point.measured["far"]) == set(kinds[~is_target].tolist())

@@ -216,13 +216,16 @@ class Bundle(BaseScorer, BaseEstimator):
         near_matches = self.near_matches(profiles, tests, listed, tuple(asked.same or self.views))
         measures = find_evidence_measures(self.fitted_scorer, profiles, tests, listed) or {}
         logs = {h: np.empty(trials.shape) for h in ratio.hypotheses}
+        inliers = None
+        if self.calibrations:
+            inliers = {h: np.empty(trials.shape) for h in ratio.hypotheses}
         keys = np.empty(len(profiles), dtype=object)
         is_calibrated = np.zeros(len(profiles), dtype=bool)
         for informed, rows in self._informed_rows(asked, profiles):
             profile_trials, indices = trials.of(rows)
             keys[rows] = question_key(informed, self.views)
             is_calibrated[rows] = self.calibration(informed) is not None
-            informed_logs = self._logs(
+            informed_logs, informed_inliers = self._logs(
                 informed,
                 profile_trials,
                 select_near_matches(near_matches, indices),
@@ -230,6 +233,8 @@ class Bundle(BaseScorer, BaseEstimator):
             )
             for h, values in logs.items():
                 values[indices] = informed_logs[h]
+                if inliers is not None:
+                    inliers[h][indices] = informed_inliers[h]
         countermeasure = None
         if asked.countermeasure is not None:
             countermeasure = trials.by_test(asked.countermeasure_llrs(len(tests)))
@@ -247,6 +252,7 @@ class Bundle(BaseScorer, BaseEstimator):
             countermeasure,
             claims,
             near_matches,
+            inliers,
         )
 
     def _logs(
@@ -255,8 +261,11 @@ class Bundle(BaseScorer, BaseEstimator):
         trials: TrialSet,
         near_matches: NearMatches | None,
         measures: Measures,
-    ) -> LogLikelihoods:
-        """Return the log-likelihoods of hypotheses, calibrated if there is a calibration for the question."""
+    ) -> tuple[LogLikelihoods, LogLikelihoods]:
+        """Return the log-likelihoods of hypotheses, and those without the outlier probability of the calibration.
+
+        Without a calibration for the question, both are uncalibrated.
+        """
         calibrator = self.calibration(question)
         # a calibrator needs each view alone, including hypotheses that are given to be false
         given = question.given if calibrator is None else None
@@ -268,8 +277,10 @@ class Bundle(BaseScorer, BaseEstimator):
         )
         logs: dict[Hypothesis, Array] = {h: to_host(values) for h, values in raw.items()}
         if calibrator is not None:
-            return calibrator.transform(logs, near_matches, measures)
-        return with_near_matches(logs, near_matches)
+            inliers = calibrator.without_outliers(logs, near_matches, measures)
+            return calibrator.add_outliers(inliers), inliers
+        uncalibrated = with_near_matches(logs, near_matches)
+        return uncalibrated, uncalibrated
 
     def near_matches(
         self, enrol: Profiles, test: Profiles, pairs: IntArray | None, views: Sequence[str]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
@@ -20,6 +23,7 @@ from mvplda.scoring.question import NearMatches, Question
 BOTH = ("speaker", "phrase")
 HYPOTHESES = (BOTH, ("speaker",), ("phrase",), ())
 PEOPLE = 60
+GROWTHS: dict[int, dict[str, ImpostorGrowth]] = {}
 
 
 def draw(n: int = 6000, seed: int = 0, growth: float = 0.4) -> dict[str, Any]:
@@ -51,6 +55,19 @@ def draw(n: int = 6000, seed: int = 0, growth: float = 0.4) -> dict[str, Any]:
 def fitted(trials: dict[str, Any], **settings: float) -> AmountCalibrator:
     columns = dict(trials)
     return AmountCalibrator(**settings).fit(columns.pop("logs"), columns.pop("truth"), **columns)
+
+
+@cache
+def fitted_once(seed: int) -> AmountCalibrator:
+    """Fit to drawn trials, and note the growth of the raw LLRs of their impostors in `GROWTHS`."""
+    trials = draw(4000, seed, growth=0.3 * seed)
+    calibrator = fitted(trials)
+    amounts = calibrator._amounts(trials["measures"], trials["truth"].shape)
+    for view, same in zip(BOTH, (trials["truth"] < 2, trials["truth"] % 2 == 0), strict=True):
+        GROWTHS.setdefault(seed, {})[view] = impostor_growth(
+            trials["logs"][view,], amounts, ~same, trials["corpora"], calibrator.quantile
+        )
+    return calibrator
 
 
 def half(logs: Any, view: str) -> np.ndarray:
@@ -93,6 +110,58 @@ def test_log_likelihoods_are_posteriors_at_equal_priors(
     np.testing.assert_allclose(total, 1.0)
 
 
+def test_the_outlier_probability_is_mixed_in_afterwards(
+    trials: dict[str, Any], calibrator: AmountCalibrator
+) -> None:
+    inliers = calibrator.without_outliers(trials["logs"], measures=trials["measures"])
+    added = calibrator.add_outliers(inliers)
+    calibrated = calibrator.transform(trials["logs"], measures=trials["measures"])
+    for h in HYPOTHESES:
+        np.testing.assert_array_equal(added[h], calibrated[h])
+    for view in BOTH:
+        assert half(calibrated, view).max() <= logit(1 - calibrator.outlier_probability_ / 2)
+        slopes = np.array([*calibrator.slopes_[view].values()])
+        constants = np.array([*calibrator.constants_[view].values()])
+        amounts = calibrator._amounts(trials["measures"], trials["truth"].shape)
+        llrs = (slopes[0] + amounts @ slopes[1:]) * trials["logs"][view,]
+        llrs += constants[0] + amounts @ constants[1:]
+        np.testing.assert_allclose(half(inliers, view), llrs)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    people=st.integers(20, 400),
+    scale=st.floats(1.0, 4.0),
+    seconds=st.floats(0.4, 4.0),
+    factor=st.floats(1.0, 10.0),
+    threshold=st.floats(0.0, 15.0),
+)
+def test_more_speech_never_turns_an_impostor_into_an_owner(
+    people: int, scale: float, seconds: float, factor: float, threshold: float
+) -> None:
+    """Impostors up to the quantile of the fit: accepted with more speech, they were accepted with less."""
+    calibrator = fitted_once(people % 4)
+    rng = np.random.default_rng(people)
+    names = [*calibrator.measures_]
+    for view in BOTH:
+        growth = GROWTHS[people % 4][view]
+        for grown in ({"log_seconds"}, {"log_recordings"}, set(names)):
+            shares = []
+            below = scale * rng.exponential(size=people)
+            for multiple in (1.0, factor):
+                measures = {
+                    name: np.full(people, np.log(seconds * multiple if name in grown else seconds))
+                    for name in names
+                }
+                amounts = calibrator._amounts(measures, (people,))
+                raw = growth.least + amounts @ growth.slopes - below
+                logs = {BOTH: raw, ("speaker",): 0 * raw, ("phrase",): 0 * raw, (): 0 * raw}
+                logs[view,] = raw
+                llrs = half(calibrator.without_outliers(logs, measures=measures), view)
+                shares.append((llrs >= threshold).mean())
+            assert shares[1] <= shares[0]
+
+
 def test_halves_stay_independent_of_each_other(calibrator: AmountCalibrator) -> None:
     speaker = np.linspace(-8, 8, 9)
     llrs = []
@@ -108,12 +177,15 @@ def test_more_evidence_never_raises_the_share_of_impostors(growth: float) -> Non
     """Brute force over thresholds and amounts, on the trials of the fit and on others."""
     calibrator = fitted(draw(15_000, growth=growth))
     others = draw(40_000, seed=5, growth=growth)
-    calibrated = calibrator.transform(others["logs"], measures=others["measures"])
+    inliers = calibrator.without_outliers(others["logs"], measures=others["measures"])
     for view, same in zip(BOTH, (others["truth"] < 2, others["truth"] % 2 == 0), strict=True):
-        llrs = half(calibrated, view)
+        llrs = half(inliers, view)
+        # strict points lie beyond what an outlier probability allows
+        strict = calibrator.largest_llr + 2.0
+        assert (llrs >= strict).any()
         for name, values in others["measures"].items():
             edges = np.quantile(values, (0.0, 0.33, 0.66, 1.0))
-            for threshold in (0.0, 1.0, 2.0, 4.0):
+            for threshold in (0.0, 1.0, 2.0, 4.0, strict):
                 shares = [
                     (llrs[~same & (values >= low) & (values <= high)] >= threshold).mean()
                     for low, high in pairwise(edges)

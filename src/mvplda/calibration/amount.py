@@ -220,6 +220,15 @@ class AmountCalibrator(Calibrator):
         measures: Measures | None = None,
     ) -> dict[Hypothesis, Array]:
         """Return calibrated log-likelihoods; `logs` must contain the hypothesis of each view alone."""
+        return self.add_outliers(self.without_outliers(logs, near_matches, measures))
+
+    def without_outliers(
+        self,
+        logs: LogLikelihoods,
+        near_matches: NearMatches | None = None,
+        measures: Measures | None = None,
+    ) -> LogLikelihoods:
+        """Return sums of the LLRs of views, with near matches and without the outlier probability."""
         check_is_fitted(self, "slopes_")
         raw, joint = _raw_llrs(logs)
         amounts = self._amounts(measures, joint.shape[:-1])
@@ -237,8 +246,11 @@ class AmountCalibrator(Calibrator):
             + sum((llrs[view] for view in h), np.zeros(joint.shape[:-1]))
             for k, h in enumerate(logs)
         }
-        mixed = with_near_matches(by_hypothesis, near_matches)
-        return with_outliers(mixed, self.outlier_probability_)
+        return with_near_matches(by_hypothesis, near_matches)
+
+    def add_outliers(self, logs: LogLikelihoods) -> dict[Hypothesis, Array]:
+        """Return calibrated log-likelihoods from sums of the LLRs of views, mixed with the outlier probability."""
+        return with_outliers(logs, self.outlier_probability_)
 
     def check_state(self) -> None:
         """Raise an error unless the calibrator gives finite log-likelihoods for ordinary input."""

@@ -84,6 +84,23 @@ class Calibrator(Persistent, BaseEstimator, ABC):
         near_matches, measures : near-match evidence and amounts of evidence of the trials, if the scorer has them
         """
 
+    def without_outliers(
+        self,
+        logs: LogLikelihoods,
+        near_matches: NearMatches | None = None,
+        measures: Measures | None = None,
+    ) -> LogLikelihoods:
+        """Return calibrated log-likelihoods before the outlier probability is mixed in (`add_outliers`).
+
+        The outlier probability limits every LLR, so thresholds of halves apply to these (`Answer.half_llr`). Default:
+        those of `transform`, for a calibrator without an outlier probability.
+        """
+        return self.transform(logs, near_matches, measures)
+
+    def add_outliers(self, logs: LogLikelihoods) -> LogLikelihoods:
+        """Return the log-likelihoods of `transform` from those of `without_outliers`; default: the same."""
+        return logs
+
     @property
     def largest_llr(self) -> float:
         """Upper bound of calibrated log ratios; infinity if there is none."""

@@ -135,6 +135,15 @@ class HypothesisCalibrator(Calibrator):
         near_matches : evidence of near matches, added to C(h) before the outlier probability
         measures : not used
         """
+        return self.add_outliers(self.without_outliers(logs, near_matches))
+
+    def without_outliers(
+        self,
+        logs: LogLikelihoods,
+        near_matches: NearMatches | None = None,
+        measures: Measures | None = None,
+    ) -> LogLikelihoods:
+        """Return C(h), with near matches and without the outlier probability."""
         check_is_fitted(self, "weights_")
         evidence, names = _evidence_columns(logs, near_matches)
         weights = np.array([self.weights_.get(name, 1.0) for name in names])
@@ -143,8 +152,11 @@ class HypothesisCalibrator(Calibrator):
 
         # Near matches add hypotheses, which the softmax has to include.
         by_hypothesis = {h: weighted[..., k] for k, h in enumerate(logs)}
-        mixed = with_near_matches(by_hypothesis, near_matches)
-        return with_outliers(mixed, self.outlier_probability_)
+        return with_near_matches(by_hypothesis, near_matches)
+
+    def add_outliers(self, logs: LogLikelihoods) -> dict[Hypothesis, Array]:
+        """Return calibrated log-likelihoods from C(h), mixed with the outlier probability."""
+        return with_outliers(logs, self.outlier_probability_)
 
     def check_state(self) -> None:
         """Raise an error unless the calibrator gives finite log-likelihoods for ordinary input."""

@@ -195,8 +195,10 @@ def decide_each(answer: Answer, points: Sequence[OperatingPoint]) -> list[Decisi
     odds_by_view = {view: np.ravel(answer.log_odds_of(view)).tolist() for view in views}
     llrs_by_view = {view: np.ravel(answer.llr_of(view)).tolist() for view in views}
     half_llrs_by_view = llrs_by_view
+    inlier_llrs = llrs
     if any(point.halves for point in points):
         half_llrs_by_view = {view: np.ravel(answer.half_llr(view)).tolist() for view in views}
+        inlier_llrs = np.ravel(answer.inlier_llr).tolist()
     posteriors = {name: np.ravel(p).tolist() for name, p in _probabilities(answer, views).items()}
     calibrated = np.ravel(answer.is_calibrated).tolist()
 
@@ -209,8 +211,10 @@ def decide_each(answer: Answer, points: Sequence[OperatingPoint]) -> list[Decisi
             view: ViewEvidence(view_llrs[view][trial], odds_by_view[view][trial] < 0)
             for view in views
         }
-        rule = _decide_halves if halves else _decide_trial
-        verdict, reason, view_verdicts = rule(llrs[trial], evidence, probabilities, point)
+        rule, llr = _decide_trial, llrs[trial]
+        if halves:
+            rule, llr = _decide_halves, inlier_llrs[trial]
+        verdict, reason, view_verdicts = rule(llr, evidence, probabilities, point)
         decision = Decision(
             answer=verdict,
             reason=reason,
@@ -262,7 +266,10 @@ def _decide_halves(
     probabilities: Mapping[str, float],
     point: OperatingPoint,
 ) -> tuple[Verdict, str | None, dict[str, Verdict]]:
-    """Return the verdict about a trial with thresholds per view, its reason, and the verdict about each view."""
+    """Return the verdict about a trial with thresholds per view, its reason, and the verdict about each view.
+
+    llr : joint LLR without the outlier probability, which only a countermeasure uses
+    """
     views = {view: point.halves[view].verdict(values.llr) for view, values in evidence.items()}
     failed = [view for view, view_verdict in views.items() if view_verdict == "reject"]
     verdict: Verdict = "inconclusive"

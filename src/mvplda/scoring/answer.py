@@ -62,6 +62,8 @@ class Answer:
     countermeasure : LLR of a person's voice against a spoof, per trial; None: no countermeasure
     claims : {view: class that the question claims for each trial's profile}
     near_matches : near-match evidence per trial; already included in `logs`
+    inliers : log-likelihoods before the outlier probability of a calibration was mixed in, which limits every LLR;
+        None: `logs`
 
     Attributes
     ----------
@@ -76,24 +78,34 @@ class Answer:
     countermeasure: Array | None = None
     claims: Mapping[str, Names] = field(default_factory=dict)
     near_matches: NearMatches | None = None
+    inliers: LogLikelihoods | None = None
     llr: Array = field(init=False)
 
     def __post_init__(self) -> None:
         # Hypotheses that the question rules out are removed.
         logs = {h: np.asarray(self.logs[h]) for h in self.ratio.hypotheses}
         object.__setattr__(self, "logs", logs)
+        if self.inliers is not None:
+            inliers = {h: np.asarray(self.inliers[h]) for h in self.ratio.hypotheses}
+            object.__setattr__(self, "inliers", inliers)
+        self._check_shapes(self.ratio.of(logs).shape)
+        object.__setattr__(self, "llr", self._llr(logs))
+
+    def _llr(self, logs: LogLikelihoods) -> Array:
+        """Return the LLR of the question from log-likelihoods, including spoofs if there is a countermeasure."""
         llr = self.ratio.of(logs)
-        self._check_shapes(llr.shape)
-        if self.countermeasure is not None:
-            llr = np.asarray(
-                with_countermeasure(llr, self.countermeasure, self.question.spoof_share)
-            )
-        object.__setattr__(self, "llr", llr)
+        if self.countermeasure is None:
+            return llr
+        return np.asarray(with_countermeasure(llr, self.countermeasure, self.question.spoof_share))
 
     def _check_shapes(self, shape: tuple[int, ...]) -> None:
         """Raise `DataError` unless all values per trial have this shape."""
         values_by_name: dict[str, AnyArray] = {
             **{f"logs of {hypothesis_name(h)!r}": values for h, values in self.logs.items()},
+            **{
+                f"inliers of {hypothesis_name(h)!r}": values
+                for h, values in (self.inliers or {}).items()
+            },
             **{f"claims of {view!r}": names for view, names in self.claims.items()},
             "keys": self.keys,
             "is_calibrated": self.is_calibrated,
@@ -161,13 +173,18 @@ class Answer:
         ratio = np.logaddexp.reduce(same, axis=0) - np.logaddexp.reduce(different, axis=0)
         return np.asarray(ratio - prior_same + prior_different)
 
+    @property
+    def inlier_llr(self) -> Array:
+        """LLR of the question without the outlier probability of a calibration."""
+        return self.llr if self.inliers is None else self._llr(self.inliers)
+
     def half_llr(self, view: str) -> Array:
         """Return the LLR of the question about this view alone, at even odds of the other views.
 
         Thresholds of halves (`OperatingPoint.halves`) apply to it. Unlike `llr_of`, it is the evidence about this view
-        only, if the evidence about the views is independent.
+        only, if the evidence about the views is independent, and no outlier probability limits it.
         """
-        same, different = self._split_by_view(view, self.logs)
+        same, different = self._split_by_view(view, self.inliers or self.logs)
         counts = math.log(len(different)) - math.log(len(same))
         ratio = np.logaddexp.reduce(same, axis=0) - np.logaddexp.reduce(different, axis=0)
         return np.asarray(ratio + counts)
@@ -217,6 +234,9 @@ class Answer:
         if self.near_matches is not None:
             view, *columns = self.near_matches
             near_matches = NearMatches(view, *(np.asarray(column[index]) for column in columns))
+        inliers = None
+        if self.inliers is not None:
+            inliers = {h: np.asarray(values[index]) for h, values in self.inliers.items()}
         return replace(
             self,
             logs={h: np.asarray(values[index]) for h, values in self.logs.items()},
@@ -226,6 +246,7 @@ class Answer:
             countermeasure=countermeasure,
             claims=claims,
             near_matches=near_matches,
+            inliers=inliers,
         )
 
 

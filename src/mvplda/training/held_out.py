@@ -263,13 +263,13 @@ class HeldOutModels:
     def _point(self, scores: HeldOutScores, kinds: Names, far: float) -> OperatingPoint:
         """Return the point for a false-acceptance rate of the worst kind of impostor, and the error rates at it.
 
-        With several views in question, each has thresholds of its own, if there are impostors in which only it differs.
+        Each view has thresholds of its own, if there are impostors in which only it differs.
         """
         others = {
             view: self.is_target([other for other in scores.same if other != view])
             for view in scores.same
         }
-        if len(scores.same) > 1 and all((kinds[rows] != TARGET).any() for rows in others.values()):
+        if all((kinds[rows] != TARGET).any() for rows in others.values()):
             return self._point_of_halves(scores, kinds, others, far)
         point = threshold_for(scores.llrs, kinds, far, *self.people, lowest=LOWEST_THRESHOLD)
         people = len(np.unique(self.people))
@@ -396,11 +396,11 @@ def calibrate_on_held_out(
             usable_matches = (
                 near_matches if near_matches is not None and near_matches.view in same else None
             )
-            calibrated = fitted.transform(logs, usable_matches, measures)
+            inliers = fitted.without_outliers(logs, usable_matches, measures)
             scores[key] = HeldOutScores(
                 same,
-                question.ratio(views).of(calibrated),
-                {view: Question(view).ratio(views).of(calibrated) for view in same},
+                question.ratio(views).of(fitted.add_outliers(inliers)),
+                {view: Question(view).ratio(views).of(inliers) for view in same},
             )
     bundle.calibrations = calibrations
     bundle.points, measured = held.measure(scores, fars)

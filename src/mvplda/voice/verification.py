@@ -32,7 +32,7 @@ ENOUGH_RECORDINGS = 3
 
 def find_copies(one: ExtractedVectors, other: ExtractedVectors) -> list[int]:
     """Return the recordings of one side that are copies of a recording of the other, changed or not."""
-    digests = {quality.digest for quality in other.qualities}
+    digests = {quality.digest for quality in other.qualities if quality.digest}
     copies = [number for number, quality in enumerate(one.qualities) if quality.digest in digests]
     fingerprints = [test.fingerprint for test in other.copy_tests]
     copies += [number for number, test in enumerate(one.copy_tests) if test.is_copy(fingerprints)]
