@@ -97,7 +97,8 @@ class OnnxNetwork:
         self._basis = self._read_basis() if self.recipe.windows.pool == "points" else None
         self.fingerprint = self.recipe.fingerprint(self._weights_hash())
         self.name = f"{self.recipe.name}-{self.fingerprint[:12]}"
-        self.dimension = len(self.embed(golden_signal(self.rate)))
+        self._test_vector = self.embed(golden_signal(self.rate))
+        self.dimension = len(self._test_vector)
 
     def embed(self, sound: Sound | SoundSegment) -> Vector:
         """Return the vector of samples of one channel at the network's rate."""
@@ -199,7 +200,7 @@ class OnnxNetwork:
         golden = np.asarray(self.recipe.golden.vector)
         if not len(golden):
             return None
-        vector = self.embed(golden_signal(self.rate))
+        vector = self._test_vector
         cosine = -1.0
         if len(vector) == len(golden):
             cosine = float(vector @ golden / (np.linalg.norm(vector) * np.linalg.norm(golden)))
