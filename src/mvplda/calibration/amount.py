@@ -8,7 +8,6 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import Bounds, minimize
-from sklearn.linear_model import QuantileRegressor
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import Array, BoolArray, IntArray, Json, Names
@@ -370,6 +369,9 @@ def impostor_growth(
 
     The slopes come from a quantile regression with a constant per corpus; q_0 is the largest of these constants.
     """
+    # slow to import, and only a fit needs it
+    from sklearn.linear_model import QuantileRegressor
+
     count = amounts.shape[1]
     names, codes = np.unique(corpora, return_inverse=True)
     rng = np.random.default_rng(0)

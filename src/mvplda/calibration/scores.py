@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import Array, BoolArray
@@ -80,6 +79,9 @@ class LinearCalibrator(Persistent, BaseEstimator):
         speakers : speaker of the enrolment of each trial; fewer than 30 give a `FewSpeakersWarning`. None: unknown,
             and each target trial counts as a speaker
         """
+        # slow to import, and only a fit needs it
+        from sklearn.linear_model import LogisticRegression
+
         values = _finite(scores)
         groups = {kind: mask for kind, mask in as_masks(kinds, values.shape).items() if mask.any()}
         targets = groups.pop(target_kind(groups))

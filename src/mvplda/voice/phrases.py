@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
 
 from .._typing import AnyArray, Array, BoolArray, IntArray
 from ..backend import namespace, sum_rows, to_host
@@ -238,6 +237,9 @@ def _list_comparisons(owner: IntArray, n_profiles: int, pairs: IntArray) -> _Com
 
 def _fit_llr(positive: Sequence[Array], negative: Sequence[Array]) -> tuple[float, ...]:
     """Fit constant and weights of an LLR that is linear in log distances; give domains and classes equal weight."""
+    # slow to import, and only a fit needs it
+    from sklearn.linear_model import LogisticRegression
+
     samples = [*positive, *negative]
     sizes = [len(sample) for sample in samples]
     is_positive = np.repeat([1] * len(positive) + [0] * len(negative), sizes)
