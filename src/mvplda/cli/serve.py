@@ -247,6 +247,55 @@ def sweep(settings: Settings) -> None:
         click.echo(f"destroyed {orphans} data keys without a person")
 
 
+@serve_command.command("move-keys")
+@click.pass_obj
+def move_keys_command(settings: Settings) -> None:
+    """Move the data keys out of PostgreSQL into a key database.
+
+    PostgreSQL overwrites nothing: a data key that is destroyed stays in its files, its log and its back-ups, and with
+    the master key opens the deleted voice. An SQLite file (--key-database sqlite:////FOLDER/keys.sqlite) overwrites
+    it. Stop the service first, and start it with the same --key-database. Then change the master key (mvplda serve
+    rotate), because the earlier copies of the data keys stay in the log.
+
+    Example: mvplda serve --key-database sqlite:////var/lib/mvplda/data/keys.sqlite move-keys
+    """
+    from ..serve.app import new_store
+    from ..serve.database import Database
+    from ..serve.erasure import move_keys
+
+    if settings.key_url is None:
+        raise click.UsageError("name the new database of the keys: --key-database")
+    with closing(new_store(settings, None)) as store:
+        count = move_keys(store, Database(settings.key_url, settings))
+    click.echo(f"moved {count} data keys")
+
+
+@serve_command.command()
+@click.pass_obj
+def scrub(settings: Settings) -> None:
+    """Remove the remains of deleted people from PostgreSQL.
+
+    Rewrites the tables with data of people, and removes old segments of the write-ahead log. Calls wait while a table
+    is rewritten: run it at night. Names what may still hold data of deleted people, such as archives of the log, and
+    then ends with status 1.
+
+    Example: mvplda serve scrub
+    """
+    from ..serve.app import open_store
+    from ..serve.erasure import scrub_store
+
+    with closing(open_store(settings)) as store:
+        report = scrub_store(store)
+        if not store.is_postgres:
+            click.echo("SQLite overwrites deleted rows at once; its log was emptied")
+            return
+    click.echo(f"rewrote {', '.join(report.tables)}")
+    for sentence in report.remains:
+        click.echo(f"remains: {sentence}")
+    if report.remains:
+        raise SystemExit(1)
+
+
 @serve_command.command("check")
 @click.pass_obj
 def check_profiles(settings: Settings) -> None:

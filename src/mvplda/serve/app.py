@@ -184,15 +184,20 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
 
 def open_store(settings: Settings) -> Store:
     """Open the database of the settings, with the API keys of the environment."""
+    store = new_store(settings, settings.key_url)
+    store.api_keys.environment = environment_keys()
+    return store
+
+
+def new_store(settings: Settings, key_url: str | None) -> Store:
+    """Open the database of the settings with a database of data keys; None: the same."""
     settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
-        store = Store(settings.database_url, settings.key_url, settings)
+        return Store(settings.database_url, key_url, settings)
     except DBAPIError as error:
         raise ParameterError(
             f"the database cannot be used: {error.orig}. Is it running, and are --database, user and password right?"
         ) from error
-    store.api_keys.environment = environment_keys()
-    return store
 
 
 def open_master(settings: Settings, create: bool) -> MasterKey:

@@ -20,6 +20,7 @@ from sqlalchemy import bindparam
 from ..exceptions import FileFormatError, ParameterError
 from .api_keys import ApiKeys
 from .database import Database, lock_hosts
+from .erasure import bind_key_database
 from .keys import Caller
 from .schemas import Problem
 from .settings import Settings
@@ -191,6 +192,12 @@ class Store:
         with self.key_database.begin() as connection:
             lock_hosts(connection)
             KEY_METADATA.create_all(connection)
+        try:
+            bind_key_database(self)
+        except ParameterError:
+            # SQLite then removes its log, which must not stay beside a file that is restored
+            self.close()
+            raise
 
     @contextmanager
     def write(self, caller: Caller = SERVICE) -> Iterator[Transaction]:

@@ -310,3 +310,11 @@ DATA_KEYS = Table(
     Column("profile", Text, primary_key=True),
     Column("wrapped", LargeBinary, nullable=False),
 )
+
+# One row: the random mark of this database of data keys, by which hosts notice that they use another one.
+KEY_MARK = Table(
+    "key_mark",
+    KEY_METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("mark", Text, nullable=False),
+)

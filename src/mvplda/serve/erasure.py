@@ -1,0 +1,224 @@
+"""Remains of deleted people: data keys in a database that overwrites them, and the scrubbing of PostgreSQL.
+
+What a data key encrypted is lost with it, in every copy. PostgreSQL itself overwrites nothing: deleted rows stay in
+its tables until they are rewritten, and in its write-ahead log until its segments are removed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+from sqlalchemy import bindparam
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
+
+from ..exceptions import ParameterError
+from .database import Database, error_code, lock_hosts
+from .tables import (
+    ANSWERS,
+    CHALLENGES,
+    DATA_KEYS,
+    ENROLMENTS,
+    KEY_MARK,
+    KEY_METADATA,
+    MARKS,
+    META,
+    PROFILES,
+)
+
+if TYPE_CHECKING:
+    from .store import Store
+
+# Tables with data of people, besides the data keys.
+PERSONAL_TABLES = (PROFILES, ENROLMENTS, MARKS, CHALLENGES, ANSWERS)
+VECTOR_TABLE = "voice_vectors"
+# Name of the mark of the key database in the table ``meta``.
+KEY_DATABASE = "key database"
+PUT_MARK = sa.text("INSERT INTO key_mark (id, mark) VALUES (1, :mark) ON CONFLICT (id) DO NOTHING")
+PUT_META = sa.text(
+    "INSERT INTO meta (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING"
+)
+GET_META = sa.select(META.c.value).where(META.c.name == bindparam("key"))
+SET_META = META.update().where(META.c.name == bindparam("key")).values(value=bindparam("new_value"))
+# SQLSTATE of a missing privilege.
+FORBIDDEN = "42501"
+
+
+# -- the database of the data keys ---------------------------------------------------------
+
+
+def bind_key_database(store: Store) -> None:
+    """Store the mark of the key database with the profiles; raise if their keys are in another one."""
+    is_apart = store.key_database is not store.database
+    with store.database.begin() as connection:
+        expected = connection.execute(GET_META, {"key": KEY_DATABASE}).scalar()
+        if expected is None and is_apart and has_data_keys(connection):
+            raise ParameterError(
+                "the data keys of this database are in the database itself: move them into the key database with "
+                "mvplda serve move-keys"
+            )
+    with store.key_database.begin() as connection:
+        mark = key_mark(connection, expected)
+    with store.database.begin() as connection:
+        connection.execute(PUT_META, {"name": KEY_DATABASE, "value": mark})
+        expected = connection.execute(GET_META, {"key": KEY_DATABASE}).scalar()
+    if mark != expected:
+        raise ParameterError(
+            "the data keys of this database are in another key database: all hosts share one (--key-database, "
+            "MVPLDA_KEY_DATABASE), or restore it"
+        )
+
+
+def key_mark(connection: Connection, expected: str | None = None) -> str:
+    """Return the mark of a key database, which a new one gets.
+
+    expected : mark of a database with keys from before there were marks, such as a restored copy
+    """
+    new = secrets.token_hex(16)
+    if expected is not None and has_data_keys(connection):
+        new = expected
+    connection.execute(PUT_MARK, {"mark": new})
+    return str(connection.execute(sa.select(KEY_MARK.c.mark)).scalar_one())
+
+
+def has_data_keys(connection: Connection) -> bool:
+    """Return whether a database has data keys."""
+    if not sa.inspect(connection).has_table(DATA_KEYS.name):
+        return False
+    return connection.execute(sa.select(DATA_KEYS.c.profile).limit(1)).first() is not None
+
+
+def move_keys(store: Store, target: Database) -> int:
+    """Move the data keys from the database of the profiles into another one; return their number.
+
+    No service may run meanwhile. An interrupted move is completed by another one.
+
+    store : store whose data keys are in the database of the profiles
+    """
+    with store.database.begin() as connection:
+        lock_hosts(connection)
+        keys = key_rows(connection)
+        with target.begin() as key_connection:
+            KEY_METADATA.create_all(key_connection)
+            moved = key_rows(key_connection)
+            if not moved.items() <= keys.items():
+                raise ParameterError("the key database has other data keys: choose an empty one")
+            mark = key_mark(key_connection)
+            rows = [
+                {"profile": name, "wrapped": key} for name, key in keys.items() if name not in moved
+            ]
+            if rows:
+                key_connection.execute(DATA_KEYS.insert(), rows)
+        connection.execute(DATA_KEYS.delete())
+        connection.execute(SET_META, {"key": KEY_DATABASE, "new_value": mark})
+    return len(keys)
+
+
+def key_rows(connection: Connection) -> dict[str, bytes]:
+    """Return all wrapped data keys of a database by profile."""
+    return {row.profile: row.wrapped for row in connection.execute(sa.select(DATA_KEYS))}
+
+
+# -- scrubbing -----------------------------------------------------------------------------
+
+
+@dataclass
+class ScrubReport:
+    """Result of scrubbing PostgreSQL.
+
+    tables : rewritten tables
+    remains : sentences about what may still hold data of deleted people
+    """
+
+    tables: list[str] = field(default_factory=list)
+    remains: list[str] = field(default_factory=list)
+
+
+def scrub_store(store: Store) -> ScrubReport:
+    """Remove deleted rows from the files of PostgreSQL: rewrite the tables with data of people, and drop old logs.
+
+    Calls wait while a table is rewritten. SQLite overwrites deleted rows at once.
+    """
+    report = ScrubReport()
+    if not store.is_postgres:
+        store.truncate_logs()
+        return report
+    scrub_database(store.database, [table.name for table in PERSONAL_TABLES], report)
+    if store.key_database.is_postgres:
+        if store.key_database is not store.database:
+            scrub_database(store.key_database, [], report)
+        if report.remains:
+            report.remains.append(
+                "there, the wrapped data keys of deleted people open their voices with the master key: store data keys "
+                "in an SQLite file (mvplda serve move-keys)"
+            )
+    return report
+
+
+def scrub_database(database: Database, tables: Sequence[str], report: ScrubReport) -> None:
+    """Rewrite tables of one database, and remove its old write-ahead log."""
+    with autocommit(database) as connection:
+        existing = set(sa.inspect(connection).get_table_names())
+        wanted = [*tables, DATA_KEYS.name, VECTOR_TABLE]
+        for name in wanted:
+            if name in existing:
+                connection.exec_driver_sql(f"VACUUM (FULL) {name}")
+                report.tables.append(name)
+        names = ", ".join(f"'{name}'::regclass" for name in report.tables)
+        # statistics hold sample values, such as names of people
+        steps = [
+            f"DELETE FROM pg_catalog.pg_statistic WHERE starelid IN ({names})",
+            "VACUUM (FULL) pg_catalog.pg_statistic",
+            *(f"ANALYZE {name}" for name in report.tables),
+            # the first checkpoint removes the tables' old files, the second one the log before it
+            "CHECKPOINT",
+            "SELECT pg_switch_wal()",
+            "CHECKPOINT",
+        ]
+        for step in steps:
+            try:
+                connection.exec_driver_sql(step)
+            except DBAPIError as error:
+                if error_code(error) != FORBIDDEN:
+                    raise
+                report.remains.append(
+                    f"the role of the database may not run {step.split('WHERE')[0]}"
+                )
+        report.remains += log_copies(connection)
+
+
+def log_copies(connection: Connection) -> Iterator[str]:
+    """Yield sentences about copies of the write-ahead log that the server makes or keeps."""
+    reasons = {
+        "SELECT current_setting('wal_recycle') = 'on'": "removed segments of the write-ahead log are reused with their "
+        "content (set wal_recycle = off)",
+        "SELECT current_setting('archive_mode') <> 'off'": "the write-ahead log is archived (archive_mode)",
+        "SELECT current_setting('wal_keep_size') <> '0'": "old segments of the write-ahead log stay (wal_keep_size)",
+        "SELECT count(*) > 0 FROM pg_replication_slots": "replication slots hold the write-ahead log",
+        "SELECT count(*) > 0 FROM pg_stat_replication": "replicas have the write-ahead log",
+    }
+    for query, reason in reasons.items():
+        if connection.exec_driver_sql(query).scalar():
+            yield reason
+
+
+@contextmanager
+def autocommit(database: Database) -> Iterator[Connection]:
+    """Open a connection without a transaction and without time limits of statements."""
+    with database.engine.connect() as found:
+        connection = found.execution_options(isolation_level="AUTOCOMMIT")
+        connection.exec_driver_sql("SET statement_timeout = 0")
+        connection.exec_driver_sql("SET lock_timeout = '60s'")
+        # the client's own limit of an answer
+        driver = connection.connection.driver_connection
+        driver.limit_s = 24 * 3600.0  # type: ignore[union-attr]
+        try:
+            yield connection
+        finally:
+            # the settings of this session end with it
+            connection.invalidate()
