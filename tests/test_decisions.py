@@ -11,13 +11,12 @@ import pytest
 
 from mvplda import Question
 from mvplda.decisions import (
-    NAMING_FAR,
     OperatingPoint,
     decide,
     decide_each,
     distinct_points,
     name_among,
-    naming_options,
+    naming_point,
     point_for,
 )
 from mvplda.decisions.verdicts import ViewEvidence, _decide_trial, odds_text
@@ -308,9 +307,6 @@ def test_points_with_equal_thresholds_become_the_strictest() -> None:
         assert point_for(distinct, far=far).threshold == 0.0
     assert point_for(distinct, far=0.004).threshold == 2.5
     assert point_for(distinct).threshold == point_for(points).threshold
-    assert naming_options(distinct, far=None) == {"far": NAMING_FAR}
-    assert naming_options(distinct[1:], far=0.3) == {"far": 0.3}
-    assert naming_options([OperatingPoint(1.0, far=0.05)], far=None) == {"far": None}
     # a point that rejects at another limit is another point
     apart = [OperatingPoint(0.0, far=0.01), OperatingPoint(0.0, -1.0, far=0.05)]
     assert distinct_points(apart) == apart
@@ -339,8 +335,7 @@ def test_probabilities_of_names_are_those_of_bayes(
     expected = (
         1 - outlier_probability
     ) * weights / weights.sum() + outlier_probability * prior / prior.sum()
-    share = (1 - outlier_probability) / (1 + np.exp(-ratios)) + outlier_probability / 2
-    llrs = np.where(asked, np.log(share) - np.log1p(-share), -np.inf)
+    llrs = np.where(asked, ratios, -np.inf)
     naming = name_among(
         llrs, OperatingPoint(0.5), none=none, count=count, outlier_probability=outlier_probability
     )
@@ -353,17 +348,16 @@ def test_probabilities_of_names_are_those_of_bayes(
 def test_the_threshold_of_names_rises_by_the_logarithm_of_their_number(
     outlier_probability: float,
 ) -> None:
+    """A given joint threshold is that of LLRs with the outlier probability, which those of names come without."""
     threshold = 2.0
+    share = (1 - outlier_probability) / (1 + np.exp(-threshold)) + outlier_probability / 2
+    limited = float(np.log(share) - np.log1p(-share))
+    point = naming_point([], 20, threshold=limited, outlier_probability=outlier_probability)
+    assert point.threshold == pytest.approx(threshold + np.log(20))
     for margin, named in ((-0.01, None), (0.01, 0)):
-        true = np.array([threshold + np.log(20) + margin, *[-8.0] * 19])
-        share = (1 - outlier_probability) / (1 + np.exp(-true)) + outlier_probability / 2
-        limited = np.log(share) - np.log1p(-share)
-        share = (1 - outlier_probability) / (1 + np.exp(-threshold)) + outlier_probability / 2
-        point = OperatingPoint(float(np.log(share) - np.log1p(-share)))
-        assert (
-            name_among(limited, point, none=0.1, outlier_probability=outlier_probability).best
-            == named
-        )
+        llrs = np.array([threshold + np.log(20) + margin, *[-8.0] * 19])
+        naming = name_among(llrs, point, none=0.1, outlier_probability=outlier_probability)
+        assert naming.best == named
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from mvplda import Question
 from mvplda.calibration.hypotheses import with_outliers
@@ -22,6 +23,7 @@ from mvplda.decisions import (
     decide_each,
     distinct_points,
     name_among,
+    naming_point,
     point_for,
     promised_point,
 )
@@ -228,8 +230,74 @@ def test_sentences_describe_all_thresholds() -> None:
     )
 
 
-def test_names_are_given_by_the_threshold_of_the_speaker() -> None:
-    point = OperatingPoint.from_halves({"speaker": HalfThreshold(5.0)}, far=0.01)
-    limit = 5.0 + math.log(3)
-    assert name_among([limit + 0.01, -9.0, -9.0], point).best == 0
-    assert name_among([limit - 0.01, -9.0, -9.0], point).best is None
+HALVES = [
+    OperatingPoint.from_halves({"speaker": HalfThreshold(accept, 0.0, RATES, 100)}, far=far)
+    for far, accept in ((0.01, 4.0), (0.05, 2.0), (0.02, 3.0), (0.001, 7.0))
+]
+
+
+@pytest.mark.parametrize(
+    ("count", "options", "limit"),
+    [
+        (1, {}, 3.0),  # 2 %
+        (2, {}, 4.0),  # 1 % each
+        (5, {}, 7.0),  # 0.4 % each: the next strictest point
+        (20, {}, 7.0),
+        (40, {}, 7.0 + np.log(2)),
+        (1000, {}, 7.0 + np.log(50)),
+        (1, {"far": 0.05}, 2.0),
+        (10, {"far": 0.01}, 7.0),
+        (10, {"far": 0.001}, 7.0 + np.log(10)),
+        (10, {"threshold": 5.0}, 5.0 + np.log(10)),
+    ],
+)
+def test_each_of_several_profiles_accepts_its_share_of_strangers(
+    count: int, options: dict[str, float], limit: float
+) -> None:
+    point = naming_point(HALVES, count, **options)
+    assert point.threshold == pytest.approx(limit)
+    if "threshold" not in options:
+        assert point.halves["speaker"].accept == pytest.approx(limit)
+        # raised thresholds are not those that rates were measured at
+        is_measured = point in HALVES
+        assert (point.halves["speaker"].measured is not None) == is_measured
+    names = [limit + 0.01, *[-9.0] * (count - 1)]
+    assert name_among(names, point, none=0.1).best == 0
+    names[0] = limit - 0.01
+    assert name_among(names, point, none=0.1).best is None
+
+
+def test_more_profiles_never_lower_the_threshold_of_names() -> None:
+    for points in (HALVES, [OperatingPoint(3.0, far=0.05)], [OperatingPoint(3.0)], []):
+        limits = [naming_point(points, count).threshold for count in range(1, 300)]
+        assert (np.diff(limits) >= 0).all()
+        assert limits[-1] > limits[0]
+    with pytest.raises(ParameterError, match="cannot promise"):
+        naming_point(HALVES, 1, far=0.0001)
+    with pytest.raises(ParameterError, match="both far and threshold"):
+        naming_point(HALVES, 1, far=0.01, threshold=1.0)
+
+
+@pytest.mark.parametrize("count", [2, 20, 200])
+def test_few_strangers_are_named_if_llrs_are_calibrated(count: int) -> None:
+    """LLRs of strangers N(-m, 2m) are calibrated; the points are exact, and the strictest is extrapolated."""
+    mean = 6.0
+    points = [
+        OperatingPoint.from_halves(
+            {"speaker": HalfThreshold(norm.isf(far, -mean, np.sqrt(2 * mean)))}, far=far
+        )
+        for far in (0.05, 0.02, 0.01, 0.005, 0.001)
+    ]
+    rng = np.random.default_rng(count)
+    llrs = rng.normal(-mean, np.sqrt(2 * mean), (4000, count))
+    point = naming_point(points, count)
+    named = [name_among(row, point, none=0.01).best is not None for row in llrs]
+    assert np.mean(named) <= 0.02 + 3 * np.sqrt(0.02 / 4000)
+
+
+def test_a_name_needs_every_half_of_the_question() -> None:
+    point = naming_point([POINT], 1, far=0.001)
+    halves = {"speaker": np.array([9.0, 9.0]), "phrase": np.array([3.0, 0.5])}
+    assert name_among([9.0, 2.0], point, halves=halves).best == 0
+    halves["phrase"][0] = 0.9
+    assert name_among([9.0, 2.0], point, halves=halves).best is None

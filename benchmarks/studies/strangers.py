@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.report import study_command
 from mvplda.bundle import Bundle
-from mvplda.decisions import NAMING_FAR, OperatingPoint, name_among
+from mvplda.decisions import NAMING_FAR, OperatingPoint, name_among, naming_point
 from mvplda.paper.provenance import WORK
 from mvplda.scoring.question import Question
 from tools.default_model.build import fit_matcher, fit_model, left_out_trials
@@ -76,11 +76,11 @@ def rows(
             tests = rng.permutation(np.flatnonzero(free))[:TESTS]
             if not len(tests):
                 continue
-            llrs = deployed.answer(plain, here.vectors[tests], VOICE).llr
+            llrs = deployed.answer(plain, here.vectors[tests], VOICE).inlier_llr
+            d = deployed.outlier_probability(VOICE)
+            limit = naming_point([point], len(plain), outlier_probability=d)
             for row, one in zip(tests, llrs.T, strict=True):
-                best = name_among(
-                    one, point, outlier_probability=deployed.outlier_probability(VOICE)
-                ).best
+                best = name_among(one, limit, outlier_probability=d).best
                 is_owner = bool(np.isin(here.speaker[row], owners))
                 is_right = best is not None and plain.ids[best] == here.speaker[row]
                 found.append((is_owner, best is not None, bool(is_right)))

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.data import as_default, default_of_two, people_with_sound
 from benchmarks.report import study_command
-from mvplda.decisions import NAMING_FAR, name_among
+from mvplda.decisions import name_among, naming_point
 from mvplda.paper.provenance import DATA
 from mvplda.scoring.question import Question
 
@@ -36,7 +36,7 @@ def study(vectors: Path) -> dict[str, Any]:
     seen = people_with_sound(vectors)
     bundle = default_of_two()
     question = Question("speaker")
-    point = bundle.point(question, far=NAMING_FAR)
+    points = bundle.operating_points(question)
     rng = np.random.default_rng(0)
     cells: dict[str, list[np.ndarray]] = {}
     for word in np.unique(phrases):
@@ -60,13 +60,10 @@ def study(vectors: Path) -> dict[str, Any]:
             others = [people[i][0] for i in chosen[size : size + STRANGERS]]
             own = np.concatenate([rows[TAKES:] for rows in members])
             truth = np.repeat(np.arange(size), [len(rows) - TAKES for rows in members])
-            llrs = here.answer(profiles, X[np.concatenate([own, others])], question).llr
-            names = [
-                name_among(
-                    column, point, outlier_probability=here.outlier_probability(question)
-                ).best
-                for column in llrs.T
-            ]
+            llrs = here.answer(profiles, X[np.concatenate([own, others])], question).inlier_llr
+            d = here.outlier_probability(question)
+            point = naming_point(points, size, outlier_probability=d)
+            names = [name_among(column, point, outlier_probability=d).best for column in llrs.T]
             for name, person in zip(names, truth, strict=False):
                 named += [name == person, name is not None and name != person, name is None]
             strangers += [sum(name is not None for name in names[len(own) :]), len(others)]

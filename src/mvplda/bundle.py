@@ -344,9 +344,15 @@ class Bundle(BaseScorer, BaseEstimator):
         return calibration.outlier_probability_
 
     def operating_points(self, question: Question | None = None) -> list[OperatingPoint]:
-        """Return the operating points that were measured for a question."""
-        key = question_key(question or Question(), self.views)
-        return list((self.points or {}).get(key, ()))
+        """Return the operating points that were measured for a question.
+
+        If it has a countermeasure, points without thresholds per view are left out: they were measured without spoofs.
+        """
+        asked = question or Question()
+        points = (self.points or {}).get(question_key(asked, self.views), ())
+        if asked.countermeasure is not None:
+            return [point for point in points if point.halves]
+        return list(points)
 
     def point(
         self,
@@ -357,16 +363,11 @@ class Bundle(BaseScorer, BaseEstimator):
     ) -> OperatingPoint:
         """Return the operating point for a question: the default point of the model, or one chosen by options.
 
-        If the question has a countermeasure, stored points without thresholds per view are ignored, because they were
-        measured without spoofs.
-
         profiles : enrolled profiles of the trials, see `informed`
         options : options of `mvplda.decisions.point_for`, such as ``far``
         """
         question = self.informed(question, profiles)
         points = self.operating_points(question)
-        if question.countermeasure is not None:
-            points = [point for point in points if point.halves]
         calibration = self.calibration(question)
         if calibration is not None:
             options["largest_llr"] = calibration.largest_llr

@@ -11,7 +11,13 @@ import pytest
 from domain_problems import VOICE, WORDS, domain_bundle, make_place
 
 from mvplda import load
-from mvplda.decisions import OperatingPoint, name_among, without_outliers
+from mvplda.decisions import (
+    HalfThreshold,
+    OperatingPoint,
+    name_among,
+    naming_point,
+    without_outliers,
+)
 from mvplda.exceptions import ParameterError
 from mvplda.scoring.question import Question
 from mvplda.training import deploy_on_speakers
@@ -94,16 +100,26 @@ def test_a_caller_of_identify_chooses_the_point(default: Path, tmp_path: Path) -
     for person in range(4):
         book.add(f"s{person}", "drawn", place.say(person, 0, 3), ["0", "1", "2"])
     bundle = copy(domain_bundle())
-    limits = {0.01: 4.0, 0.05: 1.0, 0.02: 3.0, 0.001: 8.0}
-    points = [OperatingPoint(threshold, far=far) for far, threshold in limits.items()]
-    bundle.points = {"speaker": points}
+    limits = {0.01: 4.0, 0.05: 1.0, 0.02: 3.0, 0.005: 5.0, 0.001: 8.0}
+    bundle.points = {
+        "speaker": [
+            OperatingPoint.from_halves({"speaker": HalfThreshold(threshold)}, far=far)
+            for far, threshold in limits.items()
+        ]
+    }
     model = VoiceModel(bundle, Named())
     test = side(place.say(1, 1, 1))
-    for far, threshold in limits.items():
-        assert model.identify(test, book, far=far).point.threshold == threshold
-    assert model.identify(test, book, threshold=6.5).point.threshold == 6.5
+    # each of four profiles may accept a quarter of the strangers that may be named
+    quarters = {0.05: 4.0, 0.02: 5.0, 0.01: 8.0, 0.001: 8.0 + np.log(4)}
+    for far, threshold in quarters.items():
+        point = model.identify(test, book, far=far).point
+        assert point.threshold == pytest.approx(threshold)
+        assert point.halves["speaker"].accept == pytest.approx(threshold)
+    given = model.identify(test, book, threshold=6.5).point
+    d = bundle.outlier_probability(Question("speaker"))
+    assert given.threshold == pytest.approx(without_outliers(np.array(6.5), d) + np.log(4))
     # 2 %, where the caller chooses nothing
-    assert model.identify(test, book).point.threshold == 3.0
+    assert model.identify(test, book).point.threshold == 5.0
     found = model.identify(test, book)
     llr = found.candidates[0][1]
     assert found.profile == "s1"
@@ -142,10 +158,10 @@ def test_points_hold_for_what_they_were_measured_for() -> None:
 
 
 def test_more_profiles_want_more_evidence() -> None:
-    point = OperatingPoint(3.0)
+    point, point_of_four = (naming_point([OperatingPoint(3.0)], count) for count in (1, 4))
     assert name_among([3.5], point).best == 0
-    assert name_among([3.5, -9, -9, -9], point).best is None
-    assert name_among([4.5, -9, -9, -9], point).best == 0
+    assert name_among([3.5, -9, -9, -9], point_of_four).best is None
+    assert name_among([4.5, -9, -9, -9], point_of_four).best == 0
     # two that fit alike are not named
     assert name_among([6.0, 6.0], point).best is None
     assert name_among([], point).best is None
@@ -159,8 +175,9 @@ def test_doubt_is_about_the_recording_and_not_about_each_profile() -> None:
     limited = np.log(mixed) - np.log1p(-mixed)
     assert limited.max() < 3.7
     np.testing.assert_allclose(without_outliers(limited, outlier_probability), true, atol=1e-6)
-    assert name_among(limited, OperatingPoint(2.0)).best is None
-    naming = name_among(limited, OperatingPoint(2.0), outlier_probability=outlier_probability)
+    point = naming_point([], 501, threshold=2.0, outlier_probability=outlier_probability)
+    assert name_among(limited, point).best is None
+    naming = name_among(true, point, outlier_probability=outlier_probability)
     assert naming.best == 0
     # what is left of nobody is the doubt's half, and what the evidence leaves
     assert naming.none == pytest.approx(outlier_probability / 2, abs=1e-3)

@@ -7,8 +7,9 @@ naming : the choice of one profile among several, or of none
 The command line, the service and the report make every decision with this package.
 """
 
-from .naming import NAMING_FAR, NamingResult, name_among, naming_options, without_outliers
+from .naming import NAMING_FAR, NamingResult, name_among, naming_point, without_outliers
 from .operating_points import (
+    DEFAULT_FAR,
     LOWEST_THRESHOLD,
     HalfThreshold,
     MeasuredRates,
@@ -22,6 +23,7 @@ from .operating_points import (
 from .verdicts import FAULTS, REASONS, Decision, decide, decide_each
 
 __all__ = [
+    "DEFAULT_FAR",
     "FAULTS",
     "LOWEST_THRESHOLD",
     "NAMING_FAR",
@@ -37,7 +39,7 @@ __all__ = [
     "decide_each",
     "distinct_points",
     "name_among",
-    "naming_options",
+    "naming_point",
     "point_for",
     "promised_point",
     "without_outliers",

@@ -3,35 +3,87 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from .._typing import Array
-from .operating_points import OperatingPoint, promised_far
+from .operating_points import OperatingPoint, point_for, promised_far, promised_point
 
 MIN_PROBABILITY = 1e-15
 """Smallest probability whose logarithm is taken."""
 
 NAMING_FAR = 0.02
-"""False-acceptance rate of the point used for naming, if the model has one.
-
-The threshold rises with the number of profiles, so that fewer than 3 % of strangers are named on corpora that were not
-used for the default model (results/strangers).
-"""
+"""Share of strangers that may be named as one of the profiles, if the caller chooses none."""
 
 
-def naming_options(
-    points: Sequence[OperatingPoint], **options: float | None
-) -> dict[str, float | None]:
-    """Return the options of `point_for` for naming; without options, `NAMING_FAR` if a point was chosen for it."""
-    is_unset = all(value is None for value in options.values())
-    if is_unset and any(promised_far(point) <= NAMING_FAR for point in points):
-        return {"far": NAMING_FAR}
-    return options
+def naming_point(
+    points: Sequence[OperatingPoint],
+    count: int,
+    *,
+    far: float | None = None,
+    threshold: float | None = None,
+    outlier_probability: float = 0.0,
+    default_far: float = NAMING_FAR,
+) -> OperatingPoint:
+    """Return the operating point at which one of several profiles is named.
+
+    A stranger has one chance per profile to be accepted. So that at most the share `far` of strangers is named, each of
+    n profiles may accept far / n of them: the point for that share is used. If no point was measured for so small a
+    share, thresholds of the strictest point, for the share f, rise by log(n f / far): the share of impostors falls by
+    at least that factor where LLRs are calibrated. A given threshold rises by log n.
+
+    Thresholds are those of LLRs without an outlier probability, see `name_among`.
+
+    Parameters
+    ----------
+    points : the model's points for a single profile
+    count : number of profiles
+    far : share of strangers that may be named; None: `default_far`
+    threshold : LLR for a single profile, instead of `far`
+    outlier_probability : that of the calibration, which limits the LLRs of points without halves
+
+    Examples
+    --------
+    >>> points = [OperatingPoint(4.0, far=0.01), OperatingPoint(6.0, far=0.001)]
+    >>> [round(naming_point(points, count).threshold, 2) for count in (1, 2, 20, 200)]
+    [4.0, 4.0, 6.0, 8.3]
+    """
+    n_profiles = max(1, count)
+    if threshold is not None:
+        point = point_for(far=far, threshold=threshold)
+        return _raised(point, math.log(n_profiles), outlier_probability)
+    promised = [point for point in points if point.far is not None]
+    if far is not None:
+        # raises an error if no point was measured for this share
+        point_for(promised, far=far)
+    rate = (default_far if far is None else far) / n_profiles
+    strictest = promised_point(promised, rate)
+    if strictest is None and points:
+        return _raised(points[0], math.log(n_profiles), outlier_probability)
+    if strictest is None:
+        return point_for(far=rate)
+    excess = max(0.0, math.log(promised_far(strictest) / rate))
+    return _raised(strictest, excess, outlier_probability)
+
+
+def _raised(point: OperatingPoint, excess: float, outlier_probability: float) -> OperatingPoint:
+    """Return a point whose thresholds are raised and apply to LLRs without an outlier probability."""
+    if point.halves:
+        if excess == 0:
+            return point
+        halves = {
+            view: replace(half, accept=half.accept + excess, measured=None)
+            for view, half in point.halves.items()
+        }
+        return OperatingPoint.from_halves(halves, people=point.people, basis=point.basis)
+    limit = float(without_outliers(np.asarray(point.threshold), outlier_probability)) + excess
+    if limit == point.threshold:
+        return point
+    return OperatingPoint(limit, point.reject, people=point.people, basis=point.basis)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,46 +107,51 @@ def name_among(
     none: float = 0.5,
     count: int | None = None,
     outlier_probability: float = 0.0,
+    halves: Mapping[str, Array] | None = None,
 ) -> NamingResult:
     """Name the most probable of several profiles, if it is probable enough.
 
-    Each of n profiles gives a stranger one more chance to be accepted. To keep the share of strangers that are named,
-    the threshold rises by log n. The named profile is more probable than all others and "none of them" together.
+    The LLRs of the named profile reach the thresholds of the point, which grow with the number of profiles
+    (`naming_point`), and it is more probable than all others and "none of them" together.
 
-    The outlier probability of a calibration belongs to the recording, not to each profile. It is removed from the LLRs,
-    which it limits, and enters the probabilities once.
+    The outlier probability of a calibration belongs to the recording, not to each profile. So LLRs come without it, and
+    it enters the probabilities once.
 
     Parameters
     ----------
-    llrs : (n,) LLR of the recording against each profile; -inf excludes a profile
-    point : operating point for a single profile
+    llrs : (n,) LLR of the recording against each profile, without an outlier probability (`Answer.inlier_llr`); -inf
+        excludes a profile
+    point : operating point for this number of profiles
     none : prior probability that the recording belongs to none of the profiles
     count : number of candidate profiles; None: those with a finite LLR
     outlier_probability : that of the calibration of the LLRs
+    halves : {view: (n,) LLRs of this view alone}, for the halves of the point; None: its only half is that of `llrs`
 
     Examples
     --------
-    >>> name_among([9.0, -3.0, -5.0], OperatingPoint(4.6)).best
+    >>> point = naming_point([OperatingPoint(4.6)], 3)
+    >>> name_among([9.0, -3.0, -5.0], point).best
     0
-    >>> name_among([5.0, -3.0, -5.0], OperatingPoint(4.6)).best is None
+    >>> name_among([5.0, -3.0, -5.0], point).best is None
     True
     """
-    limited_llrs = np.asarray(llrs, dtype=np.float64)
-    is_candidate = np.isfinite(limited_llrs)
+    scores = np.asarray(llrs, dtype=np.float64)
+    is_candidate = np.isfinite(scores)
     n_candidates = max(1, np.count_nonzero(is_candidate) if count is None else count)
-    log_count = math.log(n_candidates)
-
-    scores = without_outliers(limited_llrs, outlier_probability)
-    limit = without_outliers(np.asarray(point.threshold), outlier_probability)
-    threshold = limit + log_count
+    is_accepted = scores >= point.threshold
+    if point.halves:
+        half_llrs = dict.fromkeys(point.halves, scores) if halves is None else halves
+        margins = [half_llrs[view] - half.accept for view, half in point.halves.items()]
+        is_accepted = np.min(margins, axis=0) >= 0
 
     # Bayes with equal priors for the profiles; an outlier leaves the prior as it is.
     prior = np.append(is_candidate * (1 - none) / n_candidates, none)
-    log_joint = np.append(scores + math.log1p(-none) - log_count, math.log(none))
+    log_prior = math.log1p(-none) - math.log(n_candidates)
+    log_joint = np.append(scores + log_prior, math.log(none))
     posterior = np.exp(log_joint - np.logaddexp.reduce(log_joint))
     posterior = (1 - outlier_probability) * posterior + outlier_probability * prior / prior.sum()
 
-    eligible = np.flatnonzero((scores >= threshold) & (posterior[:-1] > 0.5))
+    eligible = np.flatnonzero(is_accepted & is_candidate & (posterior[:-1] > 0.5))
     best = next(iter(eligible.tolist()), None)
     return NamingResult(best, posterior[:-1], float(posterior[-1]))
 

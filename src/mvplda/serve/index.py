@@ -9,7 +9,7 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import bindparam
 
-from ..decisions import name_among, naming_options, point_for
+from ..decisions import name_among, naming_point
 from .cells import Integers
 from .keys import Caller
 from .model import VOICE, Model
@@ -109,14 +109,16 @@ class SpeakerSearch:
         llrs[best] = -np.inf
         llrs[rows] = exact_llrs
         points = model.bundle.operating_points(VOICE)
-        options = naming_options(points, far=self.settings.far)
-        point = point_for(points, far=options["far"])
+        outlier_probability = model.bundle.outlier_probability(VOICE)
+        point = naming_point(
+            points, count, far=self.settings.far, outlier_probability=outlier_probability
+        )
         naming = name_among(
             llrs,
             point,
             none=prior_none,
             count=count,
-            outlier_probability=model.bundle.outlier_probability(VOICE),
+            outlier_probability=outlier_probability,
         )
         reply.identified = None if naming.best is None else names[naming.best]
         reply.noneOfThem = float(naming.none)

@@ -296,18 +296,18 @@ class Model:
         return [decisions[index] for index in range(len(trials))]
 
     def speaker_llrs(self, side: Profiles, test: Integers) -> Array:
-        """Return (P,) LLRs of the same speaker for each profile, whatever the phrase."""
+        """Return (P,) LLRs of the same speaker for each profile, whatever the phrase, without outlier probability."""
         answer = self.bundle.answer(side, self.side([[Cell("", test, 1)]], False), VOICE)
-        return np.asarray(answer.llr[:, 0], dtype=np.float64)
+        return np.asarray(answer.inlier_llr[:, 0], dtype=np.float64)
 
     def calibrated(self, llrs: Array) -> Array:
-        """Return speaker LLRs calibrated as if there were no evidence about the phrase."""
+        """Return speaker LLRs calibrated as if there were no evidence about the phrase, without outlier probability."""
         calibrator = self.bundle.calibration(VOICE)
         if calibrator is None:
             return llrs
         hypotheses = possible_hypotheses(self.bundle.views, {})
         logs = {h: llrs if SPEAKER in h else np.zeros_like(llrs) for h in hypotheses}
-        return VOICE.ratio(self.bundle.views).of(calibrator.transform(logs))
+        return VOICE.ratio(self.bundle.views).of(calibrator.without_outliers(logs))
 
     def consistency(self, cells: Sequence[Cell], new: Cell) -> Consistency:
         """Return the LLRs of a new enrolment against the earlier ones."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from .._typing import Array, FloatArray, IntArray, PathLike
 from ..bundle import Bundle
-from ..decisions import without_outliers
+from ..decisions import DEFAULT_FAR, naming_point
 from ..exceptions import DataError, MvpldaWarning
 from ..io.streams import OnDisk, fail, lines_of
 from .evidence import leave_one_out, session_labels, speaker_question
@@ -143,7 +143,7 @@ def find_people(
 ) -> FoundPeople:
     """Cluster turns by speaker, given their vectors X.
 
-    point_options : options of `Bundle.point` for the threshold of merging two clusters
+    point_options : options of `mvplda.decisions.naming_point` for the threshold of merging two clusters
     """
     if len(X) != len(turns) or not turns:
         raise DataError(
@@ -156,10 +156,16 @@ def find_people(
     group_of = _initial_groups(turns)
     bundle = bundle.deployed(bundle.enrol(X, group_of, labels))
     outlier_probability = bundle.outlier_probability(question)
-    point = bundle.point(question, **point_options)
-    # more groups are more chances of a false merge: thresholds rise by the log of their number
-    thresholds = without_outliers(np.array([point.threshold, point.reject]), outlier_probability)
-    accept, reject = thresholds + np.log(max(int(group_of.max()), 1))
+    # more groups are more chances of a false merge: thresholds grow with their number
+    n_others = max(int(group_of.max()), 1)
+    point = naming_point(
+        bundle.operating_points(question),
+        n_others,
+        outlier_probability=outlier_probability,
+        default_far=DEFAULT_FAR,
+        **point_options,
+    )
+    accept, reject = point.threshold, point.reject + np.log(n_others)
 
     def compare(group_of: IntArray, rows: IntArray) -> Array:
         """Return the LLRs of groups `rows` against all; -inf for groups with overlapping turns and on the diagonal."""
@@ -167,7 +173,7 @@ def find_people(
         groups = np.arange(group_of.max() + 1)
         ordered = profiles.take(profiles.number(groups))
         answer = bundle.answer(ordered.take(rows), ordered, question)
-        llrs = without_outliers(np.asarray(answer.llr), outlier_probability)
+        llrs = np.array(answer.inlier_llr)
         members = np.equal.outer(groups, group_of)
         llrs[members[rows] @ overlap @ members.T] = -np.inf
         llrs[np.equal.outer(rows, groups)] = -np.inf

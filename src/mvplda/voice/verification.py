@@ -10,7 +10,7 @@ import numpy as np
 
 from .._typing import PathLike
 from ..bundle import Bundle
-from ..decisions import Decision, OperatingPoint, Verdict, decide, name_among, naming_options
+from ..decisions import Decision, OperatingPoint, Verdict, decide, name_among, naming_point
 from ..exceptions import DataError
 from ..model_files import load_model
 from ..models.deployment import Deployable
@@ -45,10 +45,10 @@ class Ranking:
 
     answer : accept if a profile is named, reject if none of them is more likely, else inconclusive
     profile : name of the identified profile, or None
-    candidates : (profile, LLR, probability) of all profiles, the most likely first
+    candidates : (profile, LLR without outlier probability, probability) of all profiles, the most likely first
     none : probability that the speaker has no profile
     calibrated : whether the LLRs are calibrated
-    point : operating point for a single profile
+    point : operating point for this number of profiles, see `mvplda.decisions.naming_point`
     """
 
     answer: Verdict
@@ -161,22 +161,37 @@ class VoiceModel:
         test: RecordingsLike,
         profiles: ProfileBook,
         question: Question | None = None,
-        **point_options: float | None,
+        *,
+        far: float | None = None,
+        threshold: float | None = None,
     ) -> Ranking:
         """Identify the profile of a recording, with the model adapted to the domain of the profiles.
 
         question : None: the same speaker?
-        point_options : options of the operating point for a single profile, as in `verify`
+        far : share of strangers that may be named, see `mvplda.decisions.naming_point`
+        threshold : LLR for a single profile, instead of `far`
         """
         side = self.side(test)
         bundle = self.deployed(profiles).bundle
         question = question or speaker_question(bundle)
         enrolled = profiles.enrolled(bundle, with_phrases=False)
         answer = bundle.answer(enrolled, single_profile(bundle, side, "test"), question)
-        llrs = answer.llr[:, 0]
-        point_options = naming_options(bundle.operating_points(question), **point_options)
-        point = bundle.point(question, enrolled, **point_options)
-        naming = name_among(llrs, point, outlier_probability=bundle.outlier_probability(question))
+        llrs = answer.inlier_llr[:, 0]
+        informed = bundle.informed(question, enrolled)
+        outlier_probability = bundle.outlier_probability(informed)
+        point = naming_point(
+            bundle.operating_points(informed),
+            len(enrolled),
+            far=far,
+            threshold=threshold,
+            outlier_probability=outlier_probability,
+        )
+        naming = name_among(
+            llrs,
+            point,
+            outlier_probability=outlier_probability,
+            halves={view: answer.half_llr(view)[:, 0] for view in point.halves},
+        )
         names = [str(name) for name in enrolled.ids]
         verdict: Verdict = "reject" if naming.none > 0.5 else "inconclusive"
         profile = None
