@@ -7,6 +7,7 @@ import pytest
 from spoken import say
 
 from mvplda.exceptions import DataError
+from mvplda.voice.attacks.attack import resample
 from mvplda.voice.attacks.copies import COPIES
 from mvplda.voice.fingerprint import (
     LEAST_OVERLAP,
@@ -34,6 +35,14 @@ def test_changed_copies_are_recognised(name):
         test = CopyTest(copy)
         assert test.is_copy([*others, CopyTest(recording).fingerprint]), name
         assert not test.is_copy(others), name
+
+
+@pytest.mark.parametrize("speed", [0.98, 0.99, 1.01, 1.02])
+def test_long_copies_at_another_speed_have_the_same_codes(speed):
+    recording = say(0, 6.0)
+    copy = resample(recording, RATE * speed, RATE)
+    (similarity,) = CopyTest(copy).similarities([CopyTest(recording).fingerprint])
+    assert similarity > 0.8
 
 
 def test_recordings_of_the_same_words_are_no_copies():

@@ -212,8 +212,9 @@ def energy_codes(spectrogram: Spectrogram, speed: float = 1.0, offset: int = 0) 
 
 @lru_cache(maxsize=len(SPEEDS))
 def band_weights(speed: float) -> NDArray[np.float32]:
-    """Return (frequencies, bands) triangular weights of spectra; a faster recording has higher bands."""
-    edges = np.arange(LOWEST_HZ, HIGHEST_HZ, BAND_HZ) * speed * WINDOW / RATE
+    """Return (frequencies, bands) triangular weights of spectra of a recording that is to be played at a speed."""
+    # a frequency of the faster recording is lower in the recording as it is
+    edges = np.arange(LOWEST_HZ, HIGHEST_HZ, BAND_HZ) / speed * WINDOW / RATE
     low, centre, high = edges[:-2], edges[1:-1], edges[2:]
     frequency = np.arange(WINDOW // 2 + 1)[:, None]
     rising = (frequency - low) / (centre - low)
