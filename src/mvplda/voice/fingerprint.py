@@ -98,8 +98,8 @@ class CopyTest:
         variants = [
             energy_codes(spectrogram, speed, offset) for speed in SPEEDS for offset in OFFSETS
         ]
-        longest = max(len(codes) for codes in variants)
-        # silence has the code 0: padding changes neither products nor energies
+        self._lengths = np.array([len(codes) for codes in variants])
+        longest = int(self._lengths.max())
         self._variants = np.stack(
             [np.pad(codes, ((0, longest - len(codes)), (0, 0))) for codes in variants]
         )
@@ -152,8 +152,8 @@ class CopyTest:
         products = test_spectra @ rfft(codes, axis=0).conj()
         correlations = irfft(products.transpose(1, 2, 0), size)
         of_tests = irfft(test_energy_spectra[:, None] * rfft(present).conj(), size)
-        is_test = rfft((np.arange(size) < length).astype(np.float32))
-        of_others = irfft(is_test * rfft(energies).conj(), size)
+        is_test = rfft((np.arange(size) < self._lengths[:, None]).astype(np.float32))
+        of_others = irfft(is_test[:, None] * rfft(energies).conj(), size)
 
         totals = np.square(self._variants, dtype=np.float32).sum(axis=(1, 2))
         least = LEAST_OVERLAP * np.minimum(totals[:, None], energies.sum(axis=1))[..., None]
