@@ -6,7 +6,8 @@
 # make test-oldest  the same, with the oldest versions of every dependency that pyproject.toml allows
 # make bench  the benchmarks (minutes)
 # make docs   the site, in docs/_build/html; a warning is an error
-# make dist   wheel and source archive, and the wheel tried in a clean environment
+# make dist   wheel and source archive, and the wheel tried in a clean environment; for an index, with
+#             SOURCE_URL=https://... (the repository, in GitHub's layout), which makes links of the README absolute
 
 PYTHON ?= python3
 VENV := .venv

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import email
+import os
+import re
+import shutil
+import subprocess
+import sys
 import tomllib
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +91,58 @@ def test_every_data_file_is_packaged() -> None:
         path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts
     }
     assert {path for path in inside if path.suffix != ".py"} - packaged == set()
+
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+METADATA = """
+import sys
+from setuptools import build_meta
+folder = build_meta.prepare_metadata_for_build_wheel(sys.argv[1])
+print(folder)
+"""
+
+
+def _metadata(folder: Path, **environment: str) -> Message:
+    """Return the metadata of a wheel that is built with an environment."""
+    project = folder / "project"
+    package = project / "src" / "mvplda"
+    package.mkdir(parents=True)
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, project)
+    shutil.copy(ROOT / "src" / "mvplda" / "__init__.py", package)
+    variables = {name: value for name, value in os.environ.items() if name != "SOURCE_URL"}
+    subprocess.run(
+        [sys.executable, "-c", METADATA, str(folder)],
+        cwd=project,
+        env=variables | environment,
+        check=True,
+        capture_output=True,
+    )
+    (file,) = folder.glob("*.dist-info/METADATA")
+    return email.message_from_string(file.read_text(encoding="utf-8"))
+
+
+def test_links_of_the_readme_are_absolute_on_an_index(tmp_path: Path) -> None:
+    import mvplda
+
+    source = "https://forge.example/team/mvplda"
+    metadata = _metadata(tmp_path, SOURCE_URL=f"{source}/")
+    text = str(metadata.get_payload())
+    targets = LINK.findall(text)
+    assert len(targets) == len(LINK.findall((ROOT / "README.md").read_text(encoding="utf-8")))
+    assert [target for target in targets if not target.startswith(("https://", "#"))] == []
+    start = f"{source}/blob/v{mvplda.__version__}/"
+    files = [target.removeprefix(start) for target in targets if target.startswith(start)]
+    assert len(files) > 20
+    assert [name for name in files if not (ROOT / name.partition("#")[0]).exists()] == []
+    assert f"]({source}/raw/v{mvplda.__version__}/docs/model.svg)" in text
+    links = dict(link.split(", ", 1) for link in metadata.get_all("Project-URL") or ())
+    assert set(links) == {"Source", "Issues", "Documentation", "Changelog", "Paper"}
+    assert links["Source"] == source
+
+
+def test_a_checkout_without_a_repository_names_none(tmp_path: Path) -> None:
+    metadata = _metadata(tmp_path)
+    text = str(metadata.get_payload())
+    assert "](docs/model.svg)" in text
+    assert metadata.get_all("Project-URL") == ["Paper, https://arxiv.org/abs/1704.06061"]
