@@ -41,6 +41,7 @@ FOREIGN_OPTIONS = {
 FOREIGN_NAMES = {
     "by_distance": "examples/search/distances.py",
     "DetCurveDisplay": "scikit-learn",
+    "FORWARDED_ALLOW_IPS": "uvicorn",
     "GridSearchCV": "scikit-learn",
     "SpeakerRecognition": "SpeechBrain",
     "StatObject_SB": "SpeechBrain",
