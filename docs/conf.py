@@ -55,8 +55,14 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
 html_copy_source = False
+html_favicon = "_static/logo.svg"
 html_theme_options: dict[str, Any] = {
-    "logo": {"text": "mvplda"},
+    "logo": {
+        "text": f"mvplda {version}",
+        "image_light": "_static/logo.svg",
+        "image_dark": "_static/logo.svg",
+        "alt_text": "mvplda: start page",
+    },
     "navbar_align": "left",
     "header_links_before_dropdown": 4,
     "show_prev_next": False,
@@ -109,6 +115,15 @@ FORMULAS = {  # objects that are mathematics, and the section that derives them
 }
 NOT_OURS = "BaseEstimator,TransformerMixin,Exception,dict,Mapping,tuple,object"
 REFERENCE = HERE / "reference"
+EXTENSION_MEMBERS = {
+    "COMPONENTS", "FITTED", "KIND", "NAME", "NEEDS_LABELS", "STORED_KEYS",
+    "check_state", "components", "from_state", "get_state", "known_names", "nuisance_views", "pair_terms",
+    "pair_terms_with_known", "project", "published_em", "published_pair_terms", "training_classes",
+    "typical_evidence", "typical_vectors", "views_", "width_in", "width_out", "with_ranks",
+}  # fmt: skip
+"""Members that only authors of scorers and calibrators need; pages of classes to use do not list them."""
+EXTENSION_POINTS = {"mvplda.calibration.Calibrator"}
+"""Pages of base classes, which list these members."""
 
 
 def homes() -> dict[tuple[str, str], str]:
@@ -138,6 +153,8 @@ def write_reference(app: Any) -> None:
         value = getattr(importlib.import_module(place), name)
         if inspect.isclass(value) and type(value).__name__ != "GenericAlias":
             body = f".. autoclass:: {name}\n   :members:\n   :inherited-members: {NOT_OURS}\n"
+            if page not in EXTENSION_POINTS:
+                body += f"   :exclude-members: {', '.join(sorted(EXTENSION_MEMBERS))}\n"
         elif inspect.isroutine(value):
             body = f".. autofunction:: {name}\n"
         else:

@@ -1,7 +1,11 @@
-"""What a built site asks of other machines: ``python tests/site_pages.py FOLDER`` names every page that does."""
+"""Check a built site: ``python tests/site_pages.py FOLDER``.
+
+Names each page that loads something from another machine, and each page of a class that lists internal members.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -44,8 +48,25 @@ def foreign_assets(folder: Path) -> list[tuple[str, str]]:
     return found
 
 
+INTERNAL = ("NAME", "FITTED", "get_state", "from_state", "check_state", "pair_terms")
+"""Members of scorers that only authors of scorers need."""
+BASE_CLASSES = ("mvplda.calibration.Calibrator.html",)
+
+
+def internal_members(folder: Path) -> list[tuple[str, str]]:
+    """Return (page, member) of internal members on the pages of classes to use."""
+    found = []
+    for page in sorted((folder / "reference").glob("mvplda*.html")):
+        ids = re.findall(r'<dt class="sig[^>]*id="([\w.]+)"', page.read_text(encoding="utf-8"))
+        names = [name.rpartition(".")[2] for name in ids]
+        if page.name not in BASE_CLASSES:
+            found += [(page.name, name) for name in names if name in INTERNAL]
+    return found
+
+
 if __name__ == "__main__":
-    outside = foreign_assets(Path(sys.argv[1]))
-    for name, what in outside:
-        print(f"{name} loads {what}")
-    sys.exit(bool(outside))
+    site = Path(sys.argv[1])
+    faults = [f"{page} loads {asset}" for page, asset in foreign_assets(site)]
+    faults += [f"{page} lists {member}" for page, member in internal_members(site)]
+    print("\n".join(faults), end="\n" if faults else "")
+    sys.exit(bool(faults))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
-from site_pages import foreign_assets
+from site_pages import foreign_assets, internal_members
 
 import mvplda
 from mvplda import make_two_views
@@ -44,6 +44,17 @@ def test_assets_from_elsewhere_are_found(tmp_path):
 def test_the_built_site_loads_nothing_from_elsewhere():
     assert list(BUILT.rglob("*.html"))
     assert foreign_assets(BUILT) == []
+    assert internal_members(BUILT) == []
+
+
+def test_internal_members_of_a_class_page_are_found(tmp_path):
+    reference = tmp_path / "reference"
+    reference.mkdir()
+    entry = '<dt class="sig sig-object py" id="mvplda.PLDA.{}">'
+    for name in ("mvplda.PLDA", "mvplda.calibration.Calibrator"):
+        text = entry.format("fit") + entry.format("FITTED")
+        (reference / f"{name}.html").write_text(text, encoding="utf-8")
+    assert internal_members(tmp_path) == [("mvplda.PLDA.html", "FITTED")]
 
 
 def other_toolkits(monkeypatch: pytest.MonkeyPatch, vectors: dict[str, Any]) -> dict[str, Any]:
