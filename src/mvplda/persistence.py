@@ -36,6 +36,9 @@ FEATURE_NAMES = "feature_names_in_"
 MAX_WIDTH = 2**20
 """Largest number of columns of vectors that a file may require."""
 EXTRACTOR_SUFFIX = ".extractor"
+
+DISPLAY_SETTINGS = ("verbose",)
+"""Settings without influence on results; files do not contain them."""
 """Suffix of the file beside vectors that contains the name of their extractor."""
 REGISTRY: dict[str, type[Persistent]] = {}
 """Subclasses of `Persistent` by name."""
@@ -275,9 +278,14 @@ def get_component(arrays: Tensors, prefix: str, about: dict[str, Any], kind: typ
 
 
 def json_settings(settings: Json) -> Json:
-    """Return the settings that JSON can represent; callbacks and random generators are omitted."""
+    """Return the settings for a file: those that JSON can represent, without `DISPLAY_SETTINGS`.
+
+    Callbacks and random generators are omitted.
+    """
     plain = {}
     for name, value in settings.items():
+        if name in DISPLAY_SETTINGS:
+            continue
         with suppress(TypeError, AttributeError):
             plain[name] = plain_value(value)
     return plain

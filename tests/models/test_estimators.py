@@ -13,8 +13,8 @@ from dense import dense_posterior, log_normal
 from problems import NOISES, speakers_and_phrases
 from sklearn.exceptions import ConvergenceWarning
 
-from mvplda import PLDA, MultiviewPLDA, SufficientStatistics
-from mvplda.exceptions import LabelError
+from mvplda import PLDA, Committee, MultiviewPLDA, SufficientStatistics
+from mvplda.exceptions import LabelError, ParameterError
 from mvplda.inference.em import Iteration
 
 VIEWS: dict[str, int | None] = {"speaker": 3, "phrase": 2}
@@ -135,6 +135,43 @@ def test_the_callback_sees_every_iteration() -> None:
     np.testing.assert_allclose(
         [i.gain_per_vector for i in seen], np.diff(model.log_likelihoods_) / len(X)
     )
+
+
+def test_verbose_writes_a_line_per_iteration(capsys: pytest.CaptureFixture[str]) -> None:
+    X, labels = speakers_and_phrases()
+    quiet = MultiviewPLDA(VIEWS).fit(X, labels)
+    assert capsys.readouterr().err == ""
+    shown: list[Iteration] = []
+    model = MultiviewPLDA(VIEWS, verbose=1, callback=shown.append).fit(X, labels)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(shown) == model.n_iter_
+    assert lines[0] == f"iteration 1: {shown[0].gain_per_vector:+.1e} nats per vector"
+    np.testing.assert_array_equal(model.mean_, quiet.mean_)
+    PLDA(2, verbose=2).fit(X, labels["speaker"])
+    assert capsys.readouterr().err.startswith("iteration 1: ")
+    with pytest.raises(ParameterError, match="verbose"):
+        MultiviewPLDA(VIEWS, verbose=-1).fit(X, labels)
+
+
+def test_a_verbose_model_has_the_file_of_a_quiet_one(tmp_path: Path) -> None:
+    X, labels = speakers_and_phrases()
+    files = [tmp_path / f"{verbose}.safetensors" for verbose in (0, 1)]
+    for verbose, file in enumerate(files):
+        MultiviewPLDA(VIEWS, verbose=verbose).fit(X, labels).save(file)
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert MultiviewPLDA.load(files[1]).verbose == 0
+
+
+def test_a_verbose_committee_writes_a_line_per_expert_and_fold(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    X, labels = speakers_and_phrases()
+    expert = MultiviewPLDA(dict.fromkeys(labels), prior="isotropic")
+    Committee({"all": expert}, folds=3, verbose=1).fit(X, labels)
+    assert capsys.readouterr().err.splitlines() == [
+        "expert all of 1 experts is fitted",
+        *(f"weights of experts: fold {number} of 3" for number in (1, 2, 3)),
+    ]
 
 
 def test_stopping_early_is_said() -> None:

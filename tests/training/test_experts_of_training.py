@@ -171,4 +171,4 @@ def test_progress_names_every_expert_fold_and_candidate_search(
     assert f"expert pen of {experts} experts is fitted" in lines
     folds = [line for line in lines if line.startswith("weights of experts: fold")]
     assert folds == [f"weights of experts: fold {number} of 3" for number in (1, 2, 3)]
-    assert bundle.scorer.callback is None
+    assert bundle.scorer.verbose == 0

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
+from .._progress import show_line
 from .._typing import AnyArray, Array, FloatArray, IntArray, Json, Labels, Names
 from ..exceptions import DataError, FewSpeakersWarning, MvpldaWarning, ParameterError
 from ..labels import base_columns
@@ -70,6 +71,8 @@ class Committee(BaseScorer, BaseEstimator):
         Number of folds into which the classes of the first view are divided.
     callback : callable or None
         Called with a line of text after each fitted expert and each fold.
+    verbose : int
+        1 writes these lines to standard error.
 
     Attributes
     ----------
@@ -108,6 +111,7 @@ class Committee(BaseScorer, BaseEstimator):
         enrolment: int = 1,
         folds: int = 4,
         callback: Callable[[str], object] | None = None,
+        verbose: int = 0,
     ) -> None:
         self.experts = experts
         self.columns = columns
@@ -116,6 +120,7 @@ class Committee(BaseScorer, BaseEstimator):
         self.enrolment = enrolment
         self.folds = folds
         self.callback = callback
+        self.verbose = verbose
 
     # -- training ------------------------------------------------------------
 
@@ -160,6 +165,8 @@ class Committee(BaseScorer, BaseEstimator):
         return self
 
     def _show(self, line: str) -> None:
+        if self.verbose:
+            show_line(line)
         if self.callback is not None:
             self.callback(line)
 
@@ -218,7 +225,7 @@ class Committee(BaseScorer, BaseEstimator):
         kinds = []
         for number, trials in enumerate(folds, 1):
             # without the classes of this fold
-            committee = clone(self).set_params(weights=None, callback=None)
+            committee = clone(self).set_params(weights=None, callback=None, verbose=0)
             training_labels = {view: column[trials.train] for view, column in labels.items()}
             committee.fit(X[trials.train], training_labels)
             profiles = committee.enrol(X[trials.enrol], trials.ids)

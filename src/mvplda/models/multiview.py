@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from .._progress import show_line
 from .._typing import AnyArray, Array, Device, Json, Labels, RandomState, Ranks, Views
 from ..backend import is_torch, threads_for
 from ..exceptions import DataError, ParameterError
@@ -95,6 +96,8 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         Source of a random start. A start from moments draws a few numbers, too; they are fixed if this is None.
     callback : callable or None
         Called after every iteration with an `Iteration`.
+    verbose : int
+        1 writes a line per iteration to standard error.
 
     Attributes
     ----------
@@ -159,6 +162,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         tol: float = 1e-3,
         random_state: RandomState = None,
         callback: Callable[[Iteration], object] | None = None,
+        verbose: int = 0,
     ) -> None:
         self.views = views
         self.noise = noise
@@ -172,6 +176,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         self.tol = tol
         self.random_state = random_state
         self.callback = callback
+        self.verbose = verbose
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         """Fit to labelled vectors.
@@ -259,7 +264,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
                 objective,
                 max_iter=self.max_iter,
                 tol=self.tol,
-                callback=self.callback,
+                callback=self._report,
             )
         p = fit.parameters
         # statistics are relative to an origin near the data, which keeps their squares small
@@ -275,6 +280,12 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
             warnings.warn(text, category, stacklevel=3)
         self.diagnostics_ = Diagnostics(tuple(lines), tuple(text for _, text in problems))
         return self
+
+    def _report(self, step: Iteration) -> None:
+        if self.verbose:
+            show_line(f"iteration {step.number}: {step.gain_per_vector:+.1e} nats per vector")
+        if self.callback is not None:
+            self.callback(step)
 
     def log_likelihood(self, X: ArrayLike, y: Labels) -> float:
         """Return the log-likelihood (nats) of labelled vectors whose classes are new."""

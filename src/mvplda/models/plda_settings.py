@@ -62,6 +62,7 @@ def check_settings(model: MultiviewPLDA) -> None:
     if model.callback is not None and not callable(model.callback):
         raise ParameterError(f"callback must be a function or None; got {model.callback!r}")
     check_whole_number("max_iter", model.max_iter, 0)
+    check_whole_number("verbose", model.verbose, 0)
     if not PRIORS[model.prior].full_rank:
         return
     ranks = [*requested_ranks(model.views).values(), getattr(model, "n_components", None)]

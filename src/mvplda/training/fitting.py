@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -124,9 +123,9 @@ def _fit(bundle: Bundle, X: Any, labels: Columns, model: str, progress: bool) ->
             # the card states once that people are few
             warnings.simplefilter("ignore", MvpldaWarning)
         bundle.fit(X, labels or None)
-    if hasattr(bundle.scorer, "callback"):
+    if hasattr(bundle.scorer, "verbose"):
         # models of folds are clones, and their iterations are not shown
-        bundle.scorer.callback = None
+        bundle.scorer.set_params(callback=None, verbose=0)
     if isinstance(bundle.fitted_scorer, Committee):
         keep_few_posteriors(bundle.fitted_scorer, next(iter(labels)))
     classes = {view: count_named(column) for view, column in labels.items()}
@@ -198,9 +197,5 @@ def _committee_bundle(
 def show_fit(title: str, scorer: Any) -> None:
     """Write a title to standard error; the fit then writes one line per iteration, or per expert and fold."""
     show_line(title)
-    if isinstance(scorer, Committee):
-        scorer.callback = show_line
-    elif hasattr(scorer, "callback"):
-        scorer.callback = lambda step: print(
-            f"iteration {step.number}: {step.gain_per_vector:+.1e} nats per vector", file=sys.stderr
-        )
+    if hasattr(scorer, "verbose"):
+        scorer.verbose = 1
