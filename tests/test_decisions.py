@@ -279,8 +279,12 @@ def test_points_are_chosen_by_what_they_promise() -> None:
     assert point_for(points).threshold == 4.0
     assert point_for(points, far=0.005).threshold == 6.0
     assert point_for(points, far=0.05).threshold == 4.0
-    with pytest.raises(ParameterError, match=r"cannot promise .* 0.01 %.* 0.1 % or more"):
+    refusal = r"cannot promise .* 0.01 %: it was measured on too few people.* one of 1, 0.1 %"
+    with pytest.raises(ParameterError, match=refusal):
         point_for(points, far=0.0001)
+    counted = [OperatingPoint(6.0, far=0.02, people=20)]
+    with pytest.raises(ParameterError, match=r"measured on 20 people, .* Choose 2 %, or use"):
+        point_for(counted, far=0.01)
     assert point_for(threshold=2.0).threshold == 2.0
     assert point_for().threshold == pytest.approx(np.log(100))
     assert point_for(far=0.001).threshold == pytest.approx(np.log(1000))

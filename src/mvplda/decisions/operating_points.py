@@ -281,12 +281,26 @@ def point_for(
         return promised
 
     limit = -math.log(rate)
-    lowest_rate = math.exp(-largest_llr) if promised is None else promised_far(promised)
-    if promised is not None or limit > largest_llr:
+    refusal = f"this model cannot promise false acceptances of {100 * rate:g} %"
+    if promised is not None:
+        raise ParameterError(f"{refusal}: {_offered(points)}, or use a model of more people")
+    if limit > largest_llr:
         raise ParameterError(
-            f"this model cannot promise false acceptances of {100 * rate:g} %: it was measured or calibrated on too "
-            f"few people. Choose {100 * lowest_rate:.2g} % or more, or use a model of more people"
+            f"{refusal}: it was calibrated on too few people. Choose {100 * math.exp(-largest_llr):.2g} % or more, or "
+            "use a model of more people"
         )
     return OperatingPoint(
         limit, far=rate, basis="theoretical bound for calibrated LLRs, not measured"
     )
+
+
+def _offered(points: Sequence[OperatingPoint]) -> str:
+    """Return why a smaller share than those of the points cannot be chosen, and which can."""
+    shares = sorted({point.far for point in points if point.far is not None}, reverse=True)
+    strictest = next(point for point in points if point.far == shares[-1])
+    people = "too few people" if strictest.people is None else f"{strictest.people} people"
+    offered = ", ".join(f"{100 * share:g}" for share in shares)
+    reason = f"it was measured on {people}, who do not show so small a share"
+    if len(shares) == 1:
+        return f"{reason}. Choose {offered} %"
+    return f"{reason}. Choose one of {offered} %"

@@ -377,11 +377,11 @@ def point_reply(point: OperatingPoint) -> OperatingPointReply:
         farByKind={KINDS.get(kind, kind): rates[0] for kind, rates in kinds.items()},
         people=point.people,
         basis=point.basis,
-        halves={view: _half_point(half) for view, half in point.halves.items()},
+        halves={view: half_point(half) for view, half in point.halves.items()},
     )
 
 
-def _half_point(half: HalfThreshold) -> HalfPoint:
+def half_point(half: HalfThreshold) -> HalfPoint:
     """Return the thresholds of a view with the field names of the API."""
     measured: Mapping[str, Any] = half.measured or {}
     kinds: dict[str, Sequence[float]] = dict(measured.get("far") or {})

@@ -132,6 +132,13 @@ class HalfPoint(HalfLimits):
     people: int | None
 
 
+class HalfReply(HalfPoint):
+    """Decision about the speaker or the phrase alone: its LLR, verdict, thresholds and measured error rates."""
+
+    llr: Number
+    decision: Verdict
+
+
 class KeyReply(Reply):
     """The API key of a call: its name, its role and its policy."""
 
@@ -279,7 +286,7 @@ class VerifyReply(Reply):
     voice: Verdict | None = Field(default=None, description="Verdict about the speaker alone")
     phrase: Verdict | None = Field(default=None, description="Verdict about the phrase alone")
     llr: Number | None = None
-    threshold: Number | None
+    threshold: Number | None = Field(description="Threshold of `llr`; null if `halves` decide")
     rejectThreshold: float | None
     posteriors: dict[str, float] | None = Field(
         default=None,
@@ -288,9 +295,9 @@ class VerifyReply(Reply):
     )
     llrSpeaker: Number | None = None
     llrPhrase: Number | None = None
-    halves: dict[str, HalfLimits] | None = Field(
+    halves: dict[str, HalfReply] | None = Field(
         default=None,
-        description="Thresholds of `llrSpeaker` and `llrPhrase`; null if `threshold` decides about `llr`",
+        description="Decisions about `speaker` and `phrase`; null if `threshold` decides about `llr`",
     )
     calibrated: bool | None = None
     countermeasureLlr: float | None

@@ -17,10 +17,10 @@ from .challenges import close_challenge, create_challenge, find_challenge
 from .database import RowHeld
 from .idempotency import IdempotentCall, IdempotentCalls
 from .keys import Caller
-from .model import NO_POINT, PHRASE, SPEAKER, VerificationTrial, label_of, point_reply
+from .model import NO_POINT, PHRASE, SPEAKER, VerificationTrial, half_point, label_of, point_reply
 from .profiles import UPDATE_PROFILE, ProfileStore
 from .recordings import ProcessedRecording
-from .schemas import Challenge, HalfLimits, Problem, Verdict, VerifyReply, VerifyRequest
+from .schemas import Challenge, HalfReply, Problem, Verdict, VerifyReply, VerifyRequest
 from .store import MINUTE, Transaction
 from .tables import ProfileRow
 
@@ -200,8 +200,13 @@ class Verifier:
             reply.llrPhrase = decision.llrs.get(PHRASE)
             reply.calibrated = decision.calibrated
             if decision.halves:
+                reply.threshold = reply.rejectThreshold = None
                 reply.halves = {
-                    view: HalfLimits(accept=half.accept, reject=half.reject)
+                    view: HalfReply(
+                        llr=decision.llrs[view],
+                        decision=decision.views[view],
+                        **half_point(half).model_dump(),
+                    )
                     for view, half in decision.halves.items()
                 }
         return reply

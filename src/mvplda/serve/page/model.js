@@ -4,16 +4,29 @@ import { api } from "./api.js";
 import { table } from "./draw.js";
 import { h, oneIn, percent, signed } from "./dom.js";
 
+/** The threshold of the voice and that of the phrase, or a single one. */
+function limits({ halves = {}, threshold }) {
+  const names = { speaker: "voice", phrase: "phrase" };
+  const texts = Object.entries(halves).map(([view, { accept }]) => `${names[view] ?? view} ${signed(accept)}`);
+  return texts.length ? texts.join(", ") : signed(threshold);
+}
+
+/** The point whose thresholds are in use. */
+export function pointInUse({ operatingPoints = [], threshold }) {
+  return operatingPoints.reduce((a, b) => (Math.abs(b.threshold - threshold) < Math.abs(a.threshold - threshold) ? b : a),
+    { threshold: Infinity });
+}
+
 /** Error rates at several thresholds; the threshold in use is marked. */
-export function pointsTable({ operatingPoints = [] }, threshold) {
+export function pointsTable(model) {
+  const { operatingPoints = [] } = model;
   if (!operatingPoints.length) return h("p", {}, "This model has no measured error rates.");
   const rate = (value, pair) => [percent(value, 1), pair && h("small", {},
     ` ${percent(pair[0], 1)} to ${percent(pair[1], 1)}`)];
-  const nearest = operatingPoints.reduce((a,
-    b) => (Math.abs(b.threshold - threshold) < Math.abs(a.threshold - threshold) ? b : a));
+  const nearest = pointInUse(model);
   return h("div", { class: "scroll wrap", tabindex: 0, role: "region", "aria-label": "Error rates" },
     table(["at most", "threshold", "FAR", "FRR"], operatingPoints.map((p) => [
-    p === nearest ? h("strong", {}, `${oneIn(p.wantedFar)} ◂`) : oneIn(p.wantedFar), signed(p.threshold),
+    p === nearest ? h("strong", {}, `${oneIn(p.wantedFar)} ◂`) : oneIn(p.wantedFar), limits(p),
       rate(p.far, p.farInterval), rate(p.frr, p.frrInterval)]),
   "FAR: impostors who are accepted. FRR: owners who are rejected. ◂ marks the threshold in use."));
 }
@@ -27,7 +40,7 @@ export async function modelView(main) {
       ["Fingerprint", extractor.fingerprint && h("code", {}, extractor.fingerprint)],
     ["Views", views.join(", ")], ["Calibration", [calibration.method, calibration.basis].filter(Boolean).join(": ")],
     ["Prior", model.prior === undefined ? null : typeof model.prior === "object" ? JSON.stringify(model.prior) : percent(model.prior, 1)],
-    ["Threshold", Number.isFinite(model.threshold) ? `accepts from LLR ${signed(model.threshold)}` : null],
+    ["Threshold", Number.isFinite(model.threshold) ? `accepts from LLR ${limits(pointInUse(model).halves ? pointInUse(model) : model)}` : null],
     ["Training data", data.name], ["People in the test", data.people], ["Trials",
       data.heldOut?.trials && Object.entries(data.heldOut.trials).map(([kind,
       n]) => `${kind} ${n.toLocaleString("en-GB")}`).join(", ")], ["Known phrases", model.knownPhrases.length],
@@ -39,7 +52,7 @@ export async function modelView(main) {
     h("div", { class: "two" },
       h("section", {}, h("h2", {}, "What it is"), h("dl", { class: "facts wide" },
         facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))),
-      h("section", {}, h("h2", {}, "Where the threshold comes from"), pointsTable(model, model.threshold),
+      h("section", {}, h("h2", {}, "Where the threshold comes from"), pointsTable(model),
         h("p", { class: "small" },
           model.basis ?? `Measured on ${data.name ?? "the data of its calibration"}; intervals are of 95 %, over speakers. Other microphones, rooms and languages have other error rates: calibrate with your own recordings.`),
         h("h2", {}, "Limits"),

@@ -3,7 +3,7 @@
 import { api } from "./api.js";
 import { OUTCOMES, band, chart, circles, outcome, stacked, swatch, table } from "./draw.js";
 import { h, percent, signed, when } from "./dom.js";
-import { pointsTable } from "./model.js";
+import { pointInUse, pointsTable } from "./model.js";
 
 const HOUR = 3600e3;
 
@@ -18,16 +18,17 @@ export async function operatorView(main) {
     return null;
   }
   const counts = tally(decisions);
-  const scored = decisions.filter(({ llr }) => Number.isFinite(llr));
-  const threshold = model.threshold ?? scored.at(-1)?.threshold ?? 0;
+  const voice = pointInUse(model).halves?.speaker; // with halves, the joint LLR has no threshold
+  const scored = decisions.map((r) => (voice ? { ...r, llr: r.llrSpeaker } : r)).filter(({ llr }) => Number.isFinite(llr));
+  const threshold = voice?.accept ?? model.threshold ?? scored.at(-1)?.threshold ?? 0;
   main.append(
     h("p", { class: "lede" }, `${decisions.length.toLocaleString("en-GB")} decisions since ${when(decisions[0].at)}.`),
     h("ul", { class: "tiles" },
       Object.entries(OUTCOMES).filter(([kind]) => kind !== "other" || counts.other).map(([kind, text]) =>
       h("li", {}, swatch(kind), h("b", {}, percent((counts[kind] ?? 0) / decisions.length, 1)), h("span", {}, text),
         h("small", {}, counts[kind] ?? 0)))),
-    h("div", { class: "charts" }, overTime(decisions), histogram(scored, threshold), drift(scored, threshold),
-      rates(model, threshold)),
+    h("div", { class: "charts" }, overTime(decisions), histogram(scored, threshold, voice), drift(scored, threshold),
+      rates(model)),
     latest(decisions.slice(-12).reverse()));
   return null;
 }
@@ -56,7 +57,7 @@ function overTime(decisions) {
     label: `Decisions over time, ${columns.length} bars` }), numbers(columns, "from"));
 }
 
-function histogram(scored, threshold) {
+function histogram(scored, threshold, voice) {
   const values = scored.map(({ llr }) => llr).sort((a, b) => a - b);
   if (!values.length) return null;
   const low = Math.floor(Math.min(quantile(values, 0.01), threshold - 2)),
@@ -66,7 +67,7 @@ function histogram(scored, threshold) {
   const columns = Array.from({ length: bins }, (_, i) => ({ label: (low + i * width).toFixed(width < 1 ? 1 : 0).replace("-", "−"),
     counts: {} }));
   for (const { llr, kind } of scored) { const { counts } = columns[bin(llr)]; counts[kind] = (counts[kind] ?? 0) + 1; }
-  return chart("Scores", "LLRs of the attempts; the outermost bars include all values beyond the axis.",
+  return chart(voice ? "Scores of the voice" : "Scores", "LLRs of the attempts; the outermost bars include all values beyond the axis.",
     (w) => stacked(w, columns, {
     every: Math.max(1, Math.ceil((bins * 44) / w)), edges: true, label: "Histogram of likelihood ratios",
       marks: [{ at: (threshold - low) / width, text: "threshold" }] }), numbers(columns, "LLR from"));
@@ -110,8 +111,8 @@ function drift(scored, threshold) {
       low.toFixed(1), mid.toFixed(1), high.toFixed(1)])));
 }
 
-function rates(model, threshold) {
-  return h("figure", { class: "chart" }, h("h2", {}, "Error rates at the threshold"), pointsTable(model, threshold),
+function rates(model) {
+  return h("figure", { class: "chart" }, h("h2", {}, "Error rates at the threshold"), pointsTable(model),
     h("figcaption", {}, "Measured on the data of the calibration: the service itself cannot know who really spoke."));
 }
 

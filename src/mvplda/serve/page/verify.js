@@ -171,14 +171,13 @@ export async function verifyView(main, query) {
       "data-reason": answer.reason ?? "" },
       h("header", {}, circles(kind, 132), h("div", {}, title, h("p", {}, sentence), again)),
       answer.posteriors && h("div", {}, h("h3", {}, "Probability of each kind of trial"), bars(answer.posteriors)),
-      has("llr", "threshold") && h("details", { class: "expert" }, h("summary", {}, "Scores"),
+      has("llr") && h("details", { class: "expert" }, h("summary", {}, "Scores"),
         has("llrSpeaker", "llrPhrase") && h("div", { class: "dials" }, dial("voice", "voice", answer.llrSpeaker),
           dial("phrase", "phrase", answer.llrPhrase)),
         h("div", { class: "pair" },
           has("llrSpeaker", "llrPhrase") && h("div", {}, h("h3", {}, "Voice and phrase scores"),
             plane(answer.llrSpeaker, answer.llrPhrase)),
-          h("div", {}, h("h3", {}, "The threshold"), scale(answer.llr, answer.threshold, answer.rejectThreshold,
-            answer.decision),
+          h("div", {}, thresholds(answer),
           answer.operatingPoint && h("p", { class: "small" }, operating(answer.operatingPoint))))),
       h("details", {}, h("summary", {}, "Recording and audit entry"),
         [answer.quality].flat().map((quality) => qualityList(quality)),
@@ -192,8 +191,16 @@ export async function verifyView(main, query) {
   return stop;
 }
 
+/** The thresholds that decide: one of the voice and one of the phrase, or a single one. */
+function thresholds({ halves, llr, threshold, rejectThreshold, decision }) {
+  if (!halves) return [h("h3", {}, "The threshold"), scale(llr, threshold, rejectThreshold, decision)];
+  const names = { speaker: "The threshold of the voice", phrase: "The threshold of the phrase" };
+  return Object.entries(halves).map(([view, half]) => [h("h3", {}, names[view] ?? view),
+    scale(half.llr, half.accept, half.reject, half.decision)]);
+}
+
 function operating({ far, farInterval, frr, frrInterval }) {
   const range = ([low, high]) => `(95 % interval ${percent(low, 1)} to ${percent(high, 1)})`;
-  return `At this threshold ${percent(far, 1)} of the impostors are accepted ${range(farInterval)} and ${percent(frr, 1)} of the `
+  return `Here ${percent(far, 1)} of the impostors are accepted ${range(farInterval)} and ${percent(frr, 1)} of the `
     + `owners are rejected ${range(frrInterval)}, measured on held-out data.`;
 }
