@@ -43,6 +43,7 @@ FOREIGN_NAMES = {
     "DetCurveDisplay": "scikit-learn",
     "FORWARDED_ALLOW_IPS": "uvicorn",
     "GridSearchCV": "scikit-learn",
+    "SPEAKER_00": "pyannote.audio",
     "SpeakerRecognition": "SpeechBrain",
     "StatObject_SB": "SpeechBrain",
     "TwoCovPLDA": "WeSpeaker",
@@ -57,13 +58,25 @@ FOREIGN_NAMES = {
     "mvplda_requests_total": "mvplda_requests, to which Prometheus adds _total",
     "nb_iter": "SpeechBrain",
     "num_utts": "Kaldi",
+    "pg_checkpoint": "PostgreSQL",
     "pool_mode": "PgBouncer",
     "rank_f": "SpeechBrain",
     "recognitionResult": "Azure",
+    "speaker_diarization": "pyannote.audio",
     "vbx_setup": "pyannote.audio",
     "vector_l2_ops": "pgvector",
     "verify_files": "SpeechBrain",
     "zsh_source": "click",
+    **dict.fromkeys(
+        (
+            *("AcceptanceThreshold", "CreateDomain", "CustomerSpeakerId", "DeleteSpeaker"),
+            *("DescribeSpeaker", "EvaluateSession", "KNOWN_FRAUDSTER", "ListSpeakers"),
+            *("NOT_ENOUGH_SPEECH", "OptOutSpeaker", "SPEAKER_EXPIRED", "SPEAKER_ID_NOT_PROVIDED"),
+            *("SPEAKER_NOT_ENROLLED", "SPEAKER_OPTED_OUT", "StartSpeakerEnrollmentJob"),
+            "VOICE_SPOOFING",
+        ),
+        "Amazon Connect Voice ID",
+    ),
 }
 """Names on the pages that the package's code does not have, and whose they are."""
 FILE = re.compile(r"[\w*/{}-]+\.(?:csv|json|npy|npz|onnx|parquet|safetensors|toml|txt|wav)")

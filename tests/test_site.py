@@ -16,6 +16,7 @@ from site_pages import foreign_assets, internal_members
 
 import mvplda
 from mvplda import make_two_views
+from mvplda.voice.people import Turn, read_turns
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -93,17 +94,38 @@ def other_toolkits(monkeypatch: pytest.MonkeyPatch, vectors: dict[str, Any]) -> 
         def crop(self, file: str, chunk: str) -> Any:  # (D,)
             return np.float32(vectors[chunk])
 
+    class Annotation:
+        def __init__(self, uri: str) -> None:
+            self.uri = uri
+
+        def write_rttm(self, file: Any) -> None:
+            file.write(f"SPEAKER {self.uri} 1 0.500 1.250 <NA> <NA> SPEAKER_00 <NA> <NA>\n")
+
+    class Pipeline:
+        @classmethod
+        def from_pretrained(cls, checkpoint: str) -> Pipeline:
+            return cls()
+
+        def __call__(self, file: str) -> Any:
+            return types.SimpleNamespace(speaker_diarization=Annotation(Path(file).stem))
+
     for module, parts in {
         "speechbrain": {},
         "speechbrain.inference": {},
         "speechbrain.inference.speaker": {"EncoderClassifier": EncoderClassifier},
         "wespeaker": {"load_model": lambda language: Speaker()},
         "pyannote": {},
-        "pyannote.audio": {"Inference": Inference, "Model": Model},
+        "pyannote.audio": {"Inference": Inference, "Model": Model, "Pipeline": Pipeline},
     }.items():
         monkeypatch.setitem(sys.modules, module, types.SimpleNamespace(**parts, __path__=[]))
     return {"torch": torch, "np": np, "mvplda": mvplda, "fcluster": fcluster, "linkage": linkage,
-            "squareform": squareform, "paths": list(vectors), "file": "meeting.wav"}  # fmt: skip
+            "squareform": squareform, "paths": list(vectors), "file": "meeting.wav",
+            "recordings": ["meetings/monday.wav", "meetings/friday.wav"]}  # fmt: skip
+
+
+def python_blocks(page: str) -> list[str]:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
 
 
 def test_our_back_end_in_scripts_of_other_toolkits(tmp_path, monkeypatch):
@@ -120,12 +142,9 @@ def test_our_back_end_in_scripts_of_other_toolkits(tmp_path, monkeypatch):
     }
     chosen = np.flatnonzero(who < 3)
     names["segments"] = [f"{i}.wav" for i in chosen]
-    blocks = re.findall(
-        r"```python\n(.*?)```",
-        (DOCS / "interoperability.md").read_text(encoding="utf-8"),
-        flags=re.DOTALL,
-    )
-    for block, toolkit in zip(blocks, ("speechbrain", "wespeaker", "pyannote"), strict=False):
+    turns, clusters, _ = python_blocks("coming-from-pyannote.md")
+    blocks = [*python_blocks("interoperability.md")[:2], clusters]
+    for block, toolkit in zip(blocks, ("speechbrain", "wespeaker", "pyannote"), strict=True):
         assert toolkit in block
         names.pop("X", None)
         exec(compile(block, toolkit, "exec"), names)
@@ -134,6 +153,10 @@ def test_our_back_end_in_scripts_of_other_toolkits(tmp_path, monkeypatch):
     assert names["llr"].shape == (len(chosen), len(chosen))
     found = names["clusters"]
     np.testing.assert_array_equal(found[:, None] == found, who[chosen][:, None] == who[chosen])
+    exec(compile(turns, "turns", "exec"), names)
+    assert read_turns("diarised.rttm") == [
+        Turn(recording, 0.5, 1.75, "SPEAKER_00") for recording in ("monday", "friday")
+    ]
 
 
 @pytest.mark.parametrize("page", ["decisions.md", "interoperability.md"])
@@ -150,7 +173,5 @@ def test_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
             "segments": ["0.wav", "1.wav", "20.wav"],
         }
     monkeypatch.chdir(tmp_path)
-    for block in re.findall(
-        r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), flags=re.DOTALL
-    ):
+    for block in python_blocks(page):
         exec(compile(block, page, "exec"), names)

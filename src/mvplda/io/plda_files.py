@@ -34,7 +34,13 @@ from .kaldi import binary_array, read_binary, read_text, skip_blanks
 from .kaldi_names import BINARY
 from .streams import OnDisk, fail, is_stream, read_bytes, wrap_reader_errors
 
-__all__ = ["read_kaldi_plda", "read_pyannote", "write_kaldi_plda", "write_pyannote"]
+__all__ = [
+    "pyannote_chain",
+    "read_kaldi_plda",
+    "read_pyannote",
+    "write_kaldi_plda",
+    "write_pyannote",
+]
 
 OPEN = b"<Plda>"
 CLOSE = b"</Plda>"
