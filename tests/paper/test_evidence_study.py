@@ -160,6 +160,16 @@ def test_questions_beat_or_equal_their_work_arounds(small):
         assert 0 < system["cross-entropy, bits"] < 2
         assert 0 < system["wrong, %"] < 75
     assert "two views, all vectors" in rows["missing second labels"]["systems"]
+    assert rows["missing second labels"]["training people"] == [12, 12]
+
+
+def test_missing_labels_train_on_few_people(monkeypatch):
+    monkeypatch.setattr(questions, "MAX_MISSING_PEOPLE", 9)
+    split = data.make_split(miniature(), 0)
+    few = questions._with_fewer_people(split, 0)
+    assert len(np.unique(few.train_labels["person"])) == 9
+    assert not (few.train & ~split.train).any()
+    np.testing.assert_array_equal(few.pairs, split.pairs)
 
 
 def test_hypotheses_are_those_of_the_model(small):
