@@ -135,6 +135,13 @@ def test_factorial_compares_every_structure_and_noise(small):
     assert row["ratios"]["two views, full / PLDA, full"]["Total"]["ratio"] < 1
 
 
+def test_other_divisions_have_other_seeds(small):
+    first, other = (
+        evidence.factorial("digilets", NOWHERE, NOWHERE, splits=1, first=first) for first in (0, 5)
+    )
+    assert first["systems"]["cosine"] != other["systems"]["cosine"]
+
+
 def test_questions_beat_or_equal_their_work_arounds(small):
     rows = {
         name: question("digilets", NOWHERE, NOWHERE, splits=2)
