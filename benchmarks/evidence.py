@@ -55,6 +55,7 @@ PAIRS = (
     ("PLDA, full", "PLDA, diagonal"),
 )
 """Systems that are compared; without a noise, the noise too is chosen on held-out people."""
+COMBINED = "train, combined label"
 AGAIN = ("cvau", "speech-commands", "digilets")
 """Data sets of the front page, which are divided five more times: are its claims those of the first divisions?"""
 LARGE = 5000
@@ -158,6 +159,24 @@ def measured(
 def rounded(values: dict[str, list[float]]) -> dict[str, list[float]]:
     """Round error rates to a ten-thousandth of a per cent."""
     return {kind: [round(value, 4) for value in column] for kind, column in values.items()}
+
+
+def committees(name: str, data: Path, work: Path, splits: int = FEW_SPLITS) -> dict[str, Any]:
+    """Compare `train` on both labels and on the combined label: what does a committee of PLDAs do?"""
+    vectors = DATA_SETS[name].read(data, work)
+    divisions = [make_split(vectors, seed) for seed in range(splits)]
+    scores: dict[str, list[np.ndarray]] = {}
+    titles: dict[str, list[str]] = {}
+    with quiet():
+        for split in divisions:
+            for system, combined in (("train", False), (COMBINED, True)):
+                title, values = train_scores(split, vectors, combined)
+                scores.setdefault(system, []).append(values)
+                titles.setdefault(system, []).append(title)
+    row = measured(divisions, scores, (("train", COMBINED),))
+    for system, found in titles.items():
+        row["systems"][system]["settings"] = found
+    return {"title": "committees of both labels and of the combined label", **row}
 
 
 # Curves.
@@ -275,6 +294,8 @@ def all_rows() -> dict[str, tuple[Row, str]]:
     rows: dict[str, tuple[Row, str]] = {
         name: (partial(factorial, name), name) for name in DATA_SETS
     }
+    for name in ("cvau", "speech-commands", "digilets", "faces"):
+        rows[f"{name}: committees"] = (partial(committees, name), name)
     for name in AGAIN:
         again = partial(factorial, name, first=SPLITS)
         rows[f"{name}: other divisions"] = (again, name)

@@ -113,10 +113,13 @@ def cosine_scores(split: Split, columns: slice = slice(None)) -> Array:
     return trial_scores(split, X, CosineScorer().fit(X[split.train]))
 
 
-def train_scores(split: Split, data: LabelledVectors) -> tuple[str, Array]:
-    """Return the experts that `mvplda.train` chooses by default, in words, and its scores."""
+def train_scores(split: Split, data: LabelledVectors, combined: bool = False) -> tuple[str, Array]:
+    """Return the experts that `mvplda.train` chooses by default, in words, and its scores.
+
+    combined : train on the combined label alone
+    """
     X = np.concatenate(list(data.blocks.values()), axis=1)
-    labels = split.train_labels
+    labels = {"cell": data.cell[split.train]} if combined else split.train_labels
     bundle = train(X[split.train], labels, blocks=split.blocks, enrolment=split.enrolment, folds=0)
     choice = (bundle.card or {}).get("choice", {})
     title = choice

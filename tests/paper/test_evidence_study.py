@@ -135,6 +135,14 @@ def test_factorial_compares_every_structure_and_noise(small):
     assert row["ratios"]["two views, full / PLDA, full"]["Total"]["ratio"] < 1
 
 
+def test_committees_of_both_labels_and_of_the_combined_one(small):
+    row = evidence.committees("digilets", NOWHERE, NOWHERE, splits=1)
+    pair = row["ratios"][f"train / {evidence.COMBINED}"]
+    assert set(pair) == {"IC", "TW", "Total"}
+    combined, both = (row["systems"][name]["settings"] for name in (evidence.COMBINED, "train"))
+    assert combined != both
+
+
 def test_other_divisions_have_other_seeds(small):
     first, other = (
         evidence.factorial("digilets", NOWHERE, NOWHERE, splits=1, first=first) for first in (0, 5)
