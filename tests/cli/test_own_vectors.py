@@ -139,3 +139,17 @@ def test_an_experiment_takes_labels_from_columns(archive, tmp_path):
     )
     assert done.exit_code == 1
     assert "own.npz: spk, text" in done.output
+
+
+def test_setup_uses_a_column_of_sexes_beside_the_speakers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    speaker = np.repeat(np.arange(8), 3)
+    X = rng.normal(size=(8, 6))[speaker] + 0.3 * rng.normal(size=(24, 6))
+    sex = np.array(["f", "m"])[speaker % 2]
+    np.savez("vectors.npz", X=X, speaker=speaker.astype(str), gender=sex)
+    for options in ((), ("--labels", "speaker=speaker")):
+        done = CliRunner().invoke(main, ["setup", "vectors.npz", "-o", "voices", "-q", *options])
+        assert done.exit_code == 0, done.output
+        assert "Sex comes from the column gender: 4 f, 4 m." in done.output
+        assert "Same sex: " in done.output

@@ -13,6 +13,7 @@ from extractor_problems import network, voice, write
 from mvplda import Bundle
 from mvplda.exceptions import DataError
 from mvplda.model_files import MODEL_FILE, REPORT_FILE
+from mvplda.training import FLOOR
 from mvplda.voice.profile_file import ProfileBook
 from mvplda.voice.setup import Setup, _best, setup, setup_vectors
 from mvplda.voice.setup_report import MIN_TRAINING_PEOPLE
@@ -209,3 +210,81 @@ def test_the_report_names_a_faulty_recording_and_its_fault(recordings: Path, tmp
     write(tmp_path / "sound" / "p1" / "loud.wav", np.clip(20 * voice(3.0, 1.0, 5), -0.5, 0.5))
     made = setup(tmp_path / "sound", extractors=[str(recordings / "net.onnx")])
     assert "Quality: 1 clipped, such as p1/loud (a recording is clipped)." in made.report
+
+
+def people_of_two_sexes(people: int = 24) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Vectors of people who say two phrases; people of one sex are near each other."""
+    rng = np.random.default_rng(3)
+    speaker, phrase, _ = (grid.ravel() for grid in np.indices((people, 2, 3)))
+    sexes = np.where(np.arange(people) % 2, "m", "f")
+    X = np.where(sexes == "m", 2.0, -2.0)[speaker][:, None] * np.eye(12)[0]
+    X = X + rng.normal(size=(people, 12))[speaker] + 0.6 * rng.normal(size=(2, 12))[phrase]
+    X += 1.1 * rng.normal(size=X.shape)
+    labels = {"speaker": speaker.astype(str), "phrase": phrase.astype(str), "sex": sexes[speaker]}
+    return X, labels
+
+
+def test_thresholds_hold_for_impostors_of_the_same_sex():
+    X, labels = people_of_two_sexes()
+    made = setup_vectors(X, labels, far=0.05)
+    assert "Sex comes from the column sex: 12 f, 12 m." in made.report
+    assert made.bundle.views == ("speaker", "phrase")
+    point = made.bundle.points["speaker+phrase"][0]
+    half = point.halves["speaker"].measured
+    assert set(half["far"]) == {"IC, same sex", "IC, other sex"}
+    assert half["far"]["IC, other sex"][0] < half["far"]["IC, same sex"][0] <= 0.05
+    whole = point.measured["far"]["IC, same sex"]
+    (line,) = [line for line in made.report.splitlines() if line.startswith("Same sex: ")]
+    assert line.startswith(f"Same sex: {round(100 * whole[0])} of 100 impostors of the owner's sex")
+    # without the sexes the mixed impostors hide them: the threshold is lower
+    unlabelled = {view: column for view, column in labels.items() if view != "sex"}
+    mixed = setup_vectors(X, unlabelled, far=0.05)
+    assert "Same sex" not in mixed.report
+    limits = [made.bundle, mixed.bundle]
+    strict, loose = (found.points["speaker+phrase"][0].halves["speaker"] for found in limits)
+    assert loose.accept < strict.accept
+
+
+def test_the_sex_of_recordings_comes_from_a_table_or_from_the_pitch(
+    recordings: Path, tmp_path: Path
+):
+    net = [str(recordings / "net.onnx")]
+    made = setup(recordings / "sound", extractors=net)
+    assert "Sex is not labelled" in made.report
+    lines = ["file,speaker,gender"]
+    for person, sex in enumerate(("male", "female", "female")):
+        for take in range(2):
+            lines.append(f"{recordings}/sound/p{person}/{take}.wav,p{person},{sex}")
+    (tmp_path / "index.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    labelled = setup(tmp_path / "index.csv", extractors=net)
+    assert "Sex comes from the column gender: 2 female, 1 male." in labelled.report
+
+
+def test_the_plain_mean_of_cosines_is_measured_beside_every_model():
+    """Of people whose voices differ in many directions and a little noise nothing is learnt: the floor is chosen."""
+    rng = np.random.default_rng(1)
+    speakers = np.repeat(np.arange(12), 4)
+    X = rng.normal(size=(12, 60))[speakers] + 1.2 * rng.normal(size=(48, 60))
+    made = setup_vectors(X, {"speaker": speakers.astype(str)})
+    rows = [line for line in made.report.splitlines() if "EER of the worst kind" in line]
+    assert [row.split(":")[0].strip() for row in rows] == [
+        "a committee trained on your people",
+        f"the {FLOOR}",
+    ]
+    errors = [float(row.split("worst kind ")[1].split("%")[0]) for row in rows]
+    cllrs = [float(row.split("Cllr ")[1]) for row in rows]
+    is_floor = errors[1] < errors[0] and cllrs[1] < cllrs[0]
+    chosen_title = f"the {FLOOR}" if is_floor else "a committee trained on your people"
+    assert f"Chosen: {chosen_title}." in made.report
+    assert (made.bundle.card or {})["model"] == (FLOOR if is_floor else "committee")
+
+
+@pytest.mark.parametrize("n_people", [9, 10, 12])
+def test_one_line_states_what_so_few_people_can_show(n_people: int):
+    X, speakers, _ = drawn()
+    rows = slice(n_people * TAKES)
+    made = setup_vectors(X[rows], {"speaker": speakers[rows]})
+    line = f"{n_people} people can show shares of impostors down to {300 / n_people:.2g} %"
+    assert made.report.count(line) == 1
+    assert f"3 / {n_people} may still be (rule of three)" in made.report
+    assert "too few speakers" not in made.report

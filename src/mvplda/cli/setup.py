@@ -52,7 +52,8 @@ def setup_command(
     """Make a model for your own people, with a threshold.
 
     SOURCE is a folder of recordings, a table of recordings (.csv) with columns file, speaker and phrase, or vectors
-    with labels.
+    with labels. With a column sex or gender, thresholds also hold for impostors of the same sex; for recordings without
+    it, people count as of the same sex by the pitch of their voices.
 
     Each person is held out in turn, and error rates are measured on held-out people. The commands verify, identify,
     profiles, people, score, serve, info and convert accept the output folder.
@@ -86,7 +87,9 @@ def setup_command(
                 f"{source} is read as vectors: --extractor and --pattern apply only to recordings, in a folder "
                 "without .scp files or in a table with a column file"
             )
-        data, table = read_labelled_vectors(source, unique_pairs("--labels", labels))
+        data, table = read_labelled_vectors(
+            source, _label_sources(source, unique_pairs("--labels", labels))
+        )
         ids = [str(name) for name in data.ids]
         result = setup_vectors(
             data.X,
@@ -100,3 +103,14 @@ def setup_command(
     result.save(output)
     click.echo(result.report)
     click.echo(f"wrote {output}: mvplda verify a.wav b.wav --model {quote(output)}", err=True)
+
+
+def _label_sources(source: str, labels: dict[str, str]) -> dict[str, str]:
+    """Return the given sources of labels, and that of the sex if it lies beside vectors with a speaker."""
+    from ..io.vectors import labels_beside
+    from ..voice.sexes import SEX_COLUMNS
+
+    sources = labels or labels_beside(source, ("speaker", "phrase"))
+    if "speaker" not in sources:
+        return labels
+    return {**labels_beside(source, SEX_COLUMNS), **sources}

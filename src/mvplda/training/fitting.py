@@ -22,6 +22,7 @@ from ..models.selection import Selection
 from ..preprocessing import standard_chain
 from .data import check_training_data, count_named
 from .experts import choose_experts, keep_few_posteriors, make_committee, selection_card
+from .floor import FLOOR, make_cosine_floor
 from .held_out import FARS, FOLDS, Groups, calibrate_on_held_out
 
 COMMITTEE = "committee"
@@ -111,6 +112,44 @@ def train(
             progress=progress,
             groups=groups,
         )
+    return bundle
+
+
+def train_cosine_floor(
+    X: Array,
+    labels: Columns,
+    *,
+    blocks: Mapping[str, int] | None = None,
+    block_views: Mapping[str, Sequence[str]] | None = None,
+    point_blocks: Collection[str] = (),
+    enrolment: int = 1,
+    folds: int = FOLDS,
+    fars: Sequence[float] = FARS,
+    extractor: str | None = None,
+    progress: bool = False,
+    groups: Groups | None = None,
+) -> Bundle:
+    """Calibrate the plain mean of cosines and choose its thresholds as `train` does.
+
+    A model with more errors than this floor is not worth its training.
+
+    blocks, block_views, point_blocks : see `make_cosine_floor`; other parameters: see `train`
+    """
+    check_training_data(X, labels)
+    sizes = blocks or {"vectors": X.shape[1]}
+    floor = make_cosine_floor(sizes, list(labels), block_views, point_blocks)
+    bundle = Bundle(None, floor, extractor=extractor)
+    _fit(bundle, X, labels, FLOOR, progress)
+    calibrate_on_held_out(
+        bundle,
+        X,
+        labels,
+        enrolment=enrolment,
+        folds=folds,
+        fars=fars,
+        progress=progress,
+        groups=groups,
+    )
     return bundle
 
 

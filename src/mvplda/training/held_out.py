@@ -250,15 +250,24 @@ class HeldOutModels:
             llrs = question_scores.llrs
             targets = llrs[is_target]
             impostors = llrs[~is_target]
-            names = np.unique(kinds[~is_target]).tolist()
             errors[key] = {
-                "eer": {name: eer(targets, llrs[kinds == name]) for name in names},
+                "eer": self._eers(question_scores, kinds),
                 "cllr": float(cllr(targets, impostors)),
                 "min_cllr": float(min_cllr(targets, impostors)),
             }
         trials = dict(Counter(trial_kinds.tolist()))
         card = {"folds": len(self.trials), "trials": trials, "errors": errors}
         return points, {"held_out": card}
+
+    def _eers(self, scores: HeldOutScores, kinds: Names) -> dict[str, float]:
+        """Return the EER of each kind of impostor: by the LLR of the view that differs, or the joint LLR of several."""
+        eers = {}
+        for name in np.unique(kinds[kinds != TARGET]).tolist():
+            rows = kinds == name
+            differing = [view for view in scores.same if not self.is_target([view])[rows].any()]
+            llrs = scores.halves[differing[0]] if len(differing) == 1 else scores.llrs
+            eers[name] = eer(llrs[kinds == TARGET], llrs[rows])
+        return eers
 
     def _point(self, scores: HeldOutScores, kinds: Names, far: float) -> OperatingPoint:
         """Return the point for a false-acceptance rate of the worst kind of impostor, and the error rates at it.

@@ -32,16 +32,19 @@ from .audio.folders import (
     list_recordings,
 )
 from .default_model import default_bundle, default_extractor
-from .extractors.blocks import blocks_of, point_blocks
+from .extractors.blocks import block_views, blocks_of, point_blocks
 from .extractors.extractor import ExtractedVectors, load_extractor
 from .profile_file import DIGEST_SEPARATOR, ProfileBook
 from .setup_report import (
     ENROLMENT_ADVICE,
     MAX_LISTED,
     MIN_TRAINING_PEOPLE,
+    evidence_sentence,
+    kind_words,
     report_lines,
     skipped_lines,
 )
+from .sexes import SEX_COLUMNS, Sexes, sexes_in_labels, sexes_in_table
 from .verification import RecordingsLike, VoiceModel
 
 
@@ -51,6 +54,7 @@ class HeldOutOptions(TypedDict):
     enrolment: int
     fars: tuple[float, ...]
     progress: bool
+    groups: training.Groups | None
 
 
 @dataclass
@@ -126,9 +130,12 @@ def setup(
     if not usable:
         raise DataError(f"no recording under {source} can be used: run mvplda quality to see why")
     rows = [extracted.rows[index] for index in usable]
+    labels = {view: np.array(column)[rows] for view, column in labelled.labels.items()}
+    sexes = _find_sexes(source, labels, labelled, rows)
     result = setup_vectors(
         extracted.X[usable],
-        {view: np.array(column)[rows] for view, column in labelled.labels.items()},
+        labels,
+        sexes=sexes,
         marks=[extracted.qualities[index].digest[:12] for index in usable],
         files=[labelled.ids[row] for row in rows],
         name=extractor.name,
@@ -140,6 +147,18 @@ def setup(
     )
     result.voices = VoiceModel(result.bundle, extractor)
     return result
+
+
+def _find_sexes(
+    source: PathLike, labels: Mapping[str, Names], labelled: Recordings, rows: Sequence[int]
+) -> Sexes:
+    """Return the sexes in the table of a source, or else those guessed from the voices."""
+    if has_table(source, "file", "speaker"):
+        sexes = sexes_in_table(file_in_folder(source, "index.csv"))
+        if sexes is not None:
+            return sexes
+    sounds = [labelled.files[row] for row in rows]
+    return Sexes.from_voices(labels["speaker"].tolist(), sounds)
 
 
 def has_table(path: PathLike, *columns: str) -> bool:
@@ -203,6 +222,7 @@ def setup_vectors(
     far: float = 0.01,
     enrolment: int = 1,
     notes: Sequence[str] = (),
+    sexes: Sexes | None = None,
     progress: bool = False,
 ) -> Setup:
     """Set up a model from vectors and labels, as `setup` does from recordings.
@@ -214,6 +234,7 @@ def setup_vectors(
     files : name of the recording of every vector, for the report; empty: use `marks`
     name, blocks : name of the extractor, and number of columns of each of its networks
     notes : first lines of the report
+    sexes : sex of each person; None: that of a label sex or gender, if there is one
     """
     if not 0 < far < 1:
         raise ParameterError(f"a share of false acceptances lies between 0 and 1; got {far}")
@@ -221,6 +242,8 @@ def setup_vectors(
     columns = {view: np.asarray(column) for view, column in labels.items()}
     if "speaker" not in columns or is_missing(columns["speaker"]).any():
         raise LabelError("expected a speaker for every vector: profiles are made per speaker")
+    sexes = sexes_in_labels(columns) if sexes is None else sexes
+    columns = {view: column for view, column in columns.items() if view not in SEX_COLUMNS}
     rows, copy_lines = _distinct_rows(columns, marks, files)
     vectors = vectors[rows]
     columns = {view: column[rows] for view, column in columns.items()}
@@ -230,11 +253,14 @@ def setup_vectors(
         "enrolment": enrolment,
         "fars": (far, *(share for share in training.FARS if share != far)),
         "progress": progress,
+        "groups": None if sexes is None else sexes.of,
     }
     blocks = blocks or blocks_of(name, vectors.shape[1])
     bundle, choice_lines = _choose_model(vectors, columns, name, blocks, options)
-    report = [*notes, *copy_lines, people_line, *phrase_lines, *choice_lines]
-    report += [*_put_default_points(bundle, far), *report_lines(bundle, far), ENROLMENT_ADVICE]
+    sex_lines = [] if sexes is None else [sexes.note]
+    report = [*notes, *copy_lines, people_line, *sex_lines, *phrase_lines, *choice_lines]
+    report += [*_put_default_points(bundle, far), *report_lines(bundle, far)]
+    report += [evidence_sentence(len(np.unique(columns["speaker"]))), ENROLMENT_ADVICE]
     text = "\n".join(report)
     bundle.card = {**dict(bundle.card or {}), "report": text}
 
@@ -333,11 +359,13 @@ def _choose_model(
     default = None
     if shipped is not None:
         default = training.deploy_on_speakers(shipped, vectors, columns, **options)
-    train = partial(
-        training.train,
-        extractor=extractor,
+    points = point_blocks(blocks)
+    train_floor = partial(
+        training.train_cosine_floor,
         blocks=blocks,
-        point_blocks=point_blocks(blocks),
+        block_views=block_views(blocks),
+        point_blocks=points,
+        extractor=extractor,
         **options,
     )
     n_people = len(np.unique(columns["speaker"]))
@@ -345,22 +373,28 @@ def _choose_model(
         reason = f"{n_people} people are too few to train a model ({MIN_TRAINING_PEOPLE} at least)."
         if default is not None:
             return default, [f"{reason} Chosen: the default model, adapted to their recordings."]
-        speakers = {"speaker": columns["speaker"]}
-        cosine = train(vectors, speakers, model="cosine", folds=2)
-        return cosine, [f"{reason} Chosen: the extractor's cosine, which compares voices only."]
+        floor = train_floor(vectors, {"speaker": columns["speaker"]}, folds=2)
+        return floor, [f"{reason} Chosen: the {training.FLOOR}, which compares voices only."]
 
     expert = None if shipped is None else shipped.scorer
-    committee = train(vectors, columns, default=expert)
+    committee = training.train(
+        vectors,
+        columns,
+        default=expert,
+        extractor=extractor,
+        blocks=blocks,
+        point_blocks=points,
+        **options,
+    )
     choice_lines = training.selection_lines(committee.card or {})
-    if default is None:
-        return committee, choice_lines
-    cosine = train(vectors, columns, model="cosine")
     candidates = {
         "the default model": default,
         "a committee trained on your people": committee,
-        "cosine": cosine,
+        f"the {training.FLOOR}": train_floor(vectors, columns),
     }
-    bundle, comparison_lines = _best(candidates)
+    bundle, comparison_lines = _best(
+        {title: candidate for title, candidate in candidates.items() if candidate is not None}
+    )
     return bundle, [*comparison_lines, *(choice_lines if bundle is committee else [])]
 
 
@@ -382,7 +416,11 @@ def _best(candidates: Mapping[str, Bundle]) -> tuple[Bundle, list[str]]:
             ]
         measured = next(iter(held_out["errors"].values()))
         errors = np.array([max(measured["eer"].values()), measured["cllr"]])
-        lines.append("  {}: EER of the worst kind {:.2%}, Cllr {:.3f}".format(title, *errors))
+        kinds = [f"{kind_words(kind)} {eer:.2%}" for kind, eer in measured["eer"].items()]
+        rates = f" ({'; '.join(kinds)})" if len(kinds) > 1 else ""
+        lines.append(
+            f"  {title}: EER of the worst kind {errors[0]:.2%}{rates}, Cllr {errors[1]:.3f}"
+        )
         if (errors < least_errors).all():
             chosen = title
             least_errors = errors

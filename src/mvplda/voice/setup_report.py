@@ -23,6 +23,9 @@ ENROLMENT_ADVICE = (
 )
 """Measured on C-VAU: results/days."""
 
+SAME_SEX_KINDS = tuple(f"{kind}{training.SAME_SEX}" for kind in ("IC", NONTARGET))
+"""Kinds of impostors with the right phrase and the sex of the owner."""
+
 MAX_LISTED = 10
 """Largest number of report lines about unusable recordings."""
 
@@ -50,7 +53,11 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
         if point is None or point.measured is None or point.far is None:
             continue
         lines.append(point_sentence(key, point, far))
-        warnings.append(point.measured.get("warning"))
+        if len(lines) == 1:
+            lines += _same_sex_sentences(point)
+        # people of the setup have a sentence of their own, see `evidence_sentence`
+        if point.basis != training.HELD_OUT:
+            warnings.append(point.measured.get("warning"))
     if lines:
         return [*lines, *(f"Warning: {text}." for text in dict.fromkeys(warnings) if text)]
     if "held_out" in (bundle.card or {}):
@@ -61,6 +68,25 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
     return [
         "Error rates could not be measured: this takes at least 8 people, each with two recordings of the same phrase."
     ]
+
+
+def evidence_sentence(people: int) -> str:
+    """Return what a number of people can show about the share of accepted impostors, as a sentence."""
+    limit = 300 / people
+    return (
+        f"{people} people can show shares of impostors down to {min(limit, 100.0):.2g} %: with none accepted, up to "
+        f"3 / {people} may still be (rule of three). Measure smaller shares on more people."
+    )
+
+
+def _same_sex_sentences(point: OperatingPoint) -> list[str]:
+    """Return a sentence about impostors of the owner's sex who say the right phrase, if they are distinguished."""
+    rates = {} if point.measured is None else point.measured["far"]
+    kind = next((kind for kind in rates if kind in SAME_SEX_KINDS), None)
+    if kind is None:
+        return []
+    impostors = f"impostors of the owner's sex ({kind_words(kind)})"
+    return [f"Same sex: {_of_100(rates[kind], impostors, 'accepted')}."]
 
 
 def point_sentence(key: str, point: OperatingPoint, far: float) -> str:

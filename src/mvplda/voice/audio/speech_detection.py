@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from ..._typing import Array, BoolArray, FloatArray
+from ..._typing import Array, BoolArray, FloatArray, IntArray
 
 FRAME_S = 0.025
 SHIFT_S = 0.010
@@ -34,6 +34,8 @@ EVEN_HZ = 500.0
 PITCH_HZ = (70.0, 400.0)
 PERIODIC = 0.5
 """Least autocorrelation of a voiced frame at the lag of its period; the 99th percentile of white noise is 0.36."""
+OCTAVE_SHARE = 0.85
+"""Shorter lags with this share of the largest autocorrelation are the period, rather than its multiple."""
 MAX_HARMONICS_DB = 20.0
 """Largest difference between the level of a voice and that of its first harmonics; a whistle lacks them."""
 LINE_HZ = 40.0
@@ -124,6 +126,19 @@ class SoundSegment:
         """(257,) power spectrum of the segment."""
         return np.asarray(self.power.sum(axis=0, dtype=np.float64))
 
+    def pitch_hz(self) -> float | None:
+        """Return the median pitch of the voiced frames in Hz; None without voiced frames."""
+        loud = loud_frames(self.levels)
+        voiced = loud & _voiced(self, loud) if loud.any() else loud
+        if not voiced.any():
+            return None
+        spectra = _low_spectra(self.samples, self.rate, len(loud))[voiced]
+        correlations, first_lag = _lag_correlations(spectra)
+        # twice the period correlates as well: take the shortest lag that is about as good as the best
+        is_good = correlations >= OCTAVE_SHARE * correlations.max(axis=1, keepdims=True)
+        lags = first_lag + _first_peaks(correlations, is_good)
+        return float(np.median(2 * LOW_RATE / lags))
+
     def cut(self, margin_s: float) -> NDArray[np.float32]:
         """Return the samples from the first to the last speech with a margin; all samples if there is no speech."""
         (frames,) = np.nonzero(self.speech)
@@ -199,7 +214,22 @@ def _low_spectra(samples: FloatArray, rate: int, count: int) -> Array:
 
 
 def _periodicity(spectra: Array) -> Array:
-    """Return (T,) largest autocorrelations at the lags of a pitch, corrected for the window."""
+    """Return (T,) largest autocorrelations at the lags of a pitch."""
+    return np.asarray(_lag_correlations(spectra)[0].max(axis=1))
+
+
+def _first_peaks(correlations: Array, is_good: BoolArray) -> IntArray:
+    """Return (T,) the column of the highest correlation in the first run of good lags."""
+    starts = is_good.argmax(axis=1)
+    has_ended = np.cumsum(~is_good & (np.arange(is_good.shape[1]) > starts[:, None]), axis=1) > 0
+    return np.asarray(np.where(is_good & ~has_ended, correlations, -np.inf).argmax(axis=1))
+
+
+def _lag_correlations(spectra: Array) -> tuple[Array, int]:
+    """Return (T, lags) autocorrelations at the lags of a pitch, corrected for the window, and the first lag.
+
+    Lags are in samples at twice `LOW_RATE`.
+    """
     size = spectra.shape[1] - 1
     # two lags per sample, because the peak of a high voice lies between samples
     lags = np.fft.irfft(spectra, 4 * size)
@@ -208,7 +238,7 @@ def _periodicity(spectra: Array) -> Array:
     last = round(2 * LOW_RATE / PITCH_HZ[0])
     expected = window[first:last] / window[0]
     correlations = lags[:, first:last] / np.maximum(lags[:, :1], 1e-30)
-    return np.asarray((correlations / expected).max(axis=1))
+    return np.asarray(correlations / expected), first
 
 
 def _line_shares(spectra: Array) -> tuple[Array, Array]:

@@ -40,6 +40,13 @@ def point_blocks(blocks: Iterable[str] | None) -> list[str]:
     return [block for block, name in names if name in recipes and recipes[name].has_points]
 
 
+def block_views(blocks: Iterable[str] | None) -> dict[str, tuple[str, ...]]:
+    """Return the views that the vectors of each block distinguish, for blocks with a known recipe."""
+    recipes = families()
+    names = [(block, recipe_name(block)) for block in blocks or ()]
+    return {block: recipes[name].views for block, name in names if name in recipes}
+
+
 def recipe_name(extractor: str) -> str:
     """Return the name of an extractor without the fingerprint that may follow it."""
     return extractor.rpartition("-")[0] or extractor
