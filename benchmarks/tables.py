@@ -19,6 +19,7 @@ from benchmarks import pictures
 from benchmarks.studies import drawn_corpora
 from benchmarks.studies.beyond_speech import error_rows, variance_rows
 from benchmarks.studies.errata import share_rows, simulated_rows, speech_rows
+from benchmarks.studies.kaldi_adaptation import cell as kaldi_adaptation_cell
 from mvplda.paper.results import KINDS, PUBLISHED, seeds_cell
 from tools.default_model.recordings import NEAR_MATCH_DOMAINS
 
@@ -571,6 +572,19 @@ def wrong_takes() -> list[str]:
     return _lines([title, ""], rows)
 
 
+def kaldi_adaptation() -> list[str]:
+    """Return EERs of adaptation without labels and of s-norm, with paired ratios to centring."""
+    found = _read("kaldi-adaptation/results.json")["rows"]
+    titles = next(iter(found.values()))
+    rows = [
+        [title, *(kaldi_adaptation_cell("eer", row[title]) for row in found.values()),
+         *(kaldi_adaptation_cell("ratio", row[title]) for row in found.values())]
+        for title in titles
+    ]  # fmt: skip
+    head = [f"EER, %, {corpus}" for corpus in found]
+    return _lines(["", *head, *(f"ratio, {corpus}" for corpus in found)], rows)
+
+
 def beyond_speech(
     part: str, rows: Callable[[list[dict[str, Any]]], Rows] = error_rows
 ) -> list[str]:
@@ -619,6 +633,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "people across recordings": people,
     "wake words": wake_words,
     "a wrong recording": wrong_takes,
+    "Kaldi's adaptation": kaldi_adaptation,
     "intervals": lambda: least_coverage(COVERAGE, COVERAGE_TITLES, True),
     "intervals of operating points": lambda: least_coverage(POINTS, POINT_TITLES, False),
     "intervals, skewed": lambda: coverage("intervals in skewed worlds"),
