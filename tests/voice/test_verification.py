@@ -133,15 +133,29 @@ def test_without_keys_of_its_own_a_comparison_uses_the_model_as_it_is(place: Pla
     assert bundle.paired(profile) is bundle
 
 
-def test_too_little_evidence_asks_for_another_recording(place: Place) -> None:
+def test_too_little_evidence_asks_for_more_of_what_is_missing(place: Place) -> None:
     voices = VoiceModel(paired_bundle(), Named())
-    test = side(place.say(0, 0, 1))
-    for count, recordings in ((1, "1 recording with 0.6 s"), (2, "2 recordings with 1.2 s")):
-        decision = voices.verify(side(place.say(0, 0, count)), test, threshold=50.0)
-        assert decision.reason == "not_enough_evidence"
-        assert decision.advice is not None
-        assert recordings in decision.advice
-        assert "add another recording" in decision.advice
+
+    def advice(count: int, speech_s: float, test_s: float, threshold: float = 50.0) -> str | None:
+        enrolled = side(place.say(0, 0, count), speech_s)
+        test = side(place.say(0, 0, 1), test_s)
+        decision = voices.verify(enrolled, test, threshold=threshold)
         assert decision.to_dict()["advice"] == decision.advice
-    assert voices.verify(side(place.say(0, 0, 3)), test, threshold=50.0).advice is None
-    assert voices.verify(side(place.say(0, 0, 1)), test, threshold=0.0).advice is None
+        assert (decision.reason == "not_enough_evidence") == (threshold == 50.0)
+        return decision.advice
+
+    wanted = "3 recordings of 2 s or more, and a test as long, usually suffice"
+    assert advice(1, 0.6, 0.7) == (
+        f"The enrolled side has 1 recording with 0.6 s of speech, the tested side 0.7 s; {wanted}: add another "
+        "recording of this person, or use a longer phrase."
+    )
+    two = advice(2, 2.5, 2.1)
+    assert two is not None
+    assert two.startswith("The enrolled side has 2 recordings with 5.0 s of speech, the tested")
+    assert two.endswith("suffice: add another recording of this person.")
+    three = advice(3, 2.5, 0.8)
+    assert three is not None
+    assert three.endswith("suffice: use a longer phrase.")
+    assert advice(3, 2.5, 2.5) is None
+    # an accepted test needs no advice
+    assert advice(1, 0.6, 0.6, threshold=0.0) is None

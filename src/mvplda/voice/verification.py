@@ -29,6 +29,9 @@ RecordingsLike = ExtractedVectors | PathLike | Iterable[Source]
 ENOUGH_RECORDINGS = 3
 """Enrolled recordings from which more of them hardly help."""
 
+ENOUGH_SPEECH_S = 2.0
+"""Seconds of speech per recording from which most owners are accepted, at the strict points too."""
+
 
 def find_copies(one: ExtractedVectors, other: ExtractedVectors) -> list[int]:
     """Return the recordings of one side that are copies of a recording of the other, changed or not."""
@@ -143,7 +146,7 @@ class VoiceModel:
         if find_copies(*sides):
             return replace(decision, answer="reject", reason="suspected_replay")
         if decision.reason == "not_enough_evidence":
-            return replace(decision, advice=_advice(sides[0]))
+            return replace(decision, advice=_advice(*sides))
         return decision
 
     def point(
@@ -207,13 +210,23 @@ class VoiceModel:
         return Ranking(verdict, profile, candidates, naming.none, answer.calibrated, point)
 
 
-def _advice(enrolled: ExtractedVectors) -> str | None:
-    """Return advice to enrol more, if the enrolled side has few recordings."""
+def _advice(enrolled: ExtractedVectors, tested: ExtractedVectors) -> str | None:
+    """Return advice to enrol or say more, with the speech measured and wanted; None if there is enough of both."""
     count = len(enrolled.X)
-    if count >= ENOUGH_RECORDINGS:
+    speech = [quality.speech_s for quality in enrolled.qualities]
+    test_speech = [quality.speech_s for quality in tested.qualities]
+    shortest = min([*speech, *test_speech], default=ENOUGH_SPEECH_S)
+    steps = []
+    if count < ENOUGH_RECORDINGS:
+        steps.append("add another recording of this person")
+    if shortest < ENOUGH_SPEECH_S:
+        steps.append("use a longer phrase")
+    if not steps:
         return None
-    recordings = f"{count} recording{'' if count == 1 else 's'}"
-    speech = sum(quality.speech_s for quality in enrolled.qualities)
-    if speech:
-        recordings += f" with {speech:.1f} s of speech"
-    return f"The enrolled side has {recordings}: add another recording of this person, or use a longer phrase."
+    measured = f"The enrolled side has {count} recording{'' if count == 1 else 's'}"
+    if sum(speech):
+        measured += f" with {sum(speech):.1f} s of speech"
+    if sum(test_speech):
+        measured += f", the tested side {sum(test_speech):.1f} s"
+    wanted = f"{ENOUGH_RECORDINGS} recordings of {ENOUGH_SPEECH_S:g} s or more, and a test as long, usually suffice"
+    return f"{measured}; {wanted}: {', or '.join(steps)}."
