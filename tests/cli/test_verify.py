@@ -79,6 +79,33 @@ def test_the_exit_code_is_the_decision(place):
     assert run("verify", "one.wav", "again.wav", *COSINE, "--threshold", "50").exit_code == 2
 
 
+def test_prompted_words_are_checked_and_the_voice_alone_is_compared(place, monkeypatch):
+    class Listener:
+        rate = RATE
+
+        def log_probabilities(self, sound, texts):
+            return np.array([-0.1 if text == "Seven, two." else -40.0 for text in texts])
+
+    monkeypatch.setattr("mvplda.voice.extractors.decoder.load_decoder", Listener)
+    said = run("verify", "one.wav", "again.wav", *COSINE, "--words", "Seven two")
+    assert said.exit_code == 0, said.output
+    assert "Log probability of the prompted words: -0.1." in said.output
+    other = run("verify", "one.wav", "again.wav", *COSINE, "--words", "seven one", "--json")
+    assert other.exit_code == 1
+    report = json.loads(other.output)
+    assert report["reason"] == "wrong_phrase"
+    assert report["views"] == {"speaker": "accept", "phrase": "reject"}
+    both = run("verify", "one.wav", "again.wav", *COSINE, "--words", "one", "--same", "speaker")
+    assert both.exit_code == 3
+    assert "without --same" in both.output
+
+
+def test_prompts_are_random_words():
+    prompts = {run("prompt", "--kind", "digits", "--count", 5).output for _ in range(5)}
+    assert len(prompts) > 1
+    assert all(len(set(prompt.split())) == 5 for prompt in prompts)
+
+
 def test_what_the_calibration_cannot_show_is_not_promised(place):
     refused = run("verify", "one.wav", "again.wav", *COSINE, "--far", "1e-12")
     assert refused.exit_code == 3

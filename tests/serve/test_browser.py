@@ -241,7 +241,7 @@ def claim(door: Door, owner: str) -> Callable[..., None]:
         door.page.wait_for_selector("button.record")
         if challenged:
             door.page.click("text=Phrase and strictness")
-            door.page.select_option("#mode", "1")
+            door.page.select_option("#mode", "phrase")
             door.page.wait_for_selector("text=Valid once, for")
 
     return go
@@ -284,7 +284,7 @@ def test_a_replayed_challenge_is_turned_away(
         choice=lambda labels: enrolled if enrolled in labels else labels[0],
         token_hex=secrets.token_hex,
     )
-    monkeypatch.setattr("mvplda.serve.verifier.secrets", first)
+    monkeypatch.setattr("mvplda.serve.challenges.secrets", first)
     claim(challenged=True)
     asked = door.page.inner_text("p.phrase").strip("“”")
     door.hears(OWNER, asked)

@@ -27,7 +27,7 @@ from mvplda.calibration.hypotheses import HypothesisCalibrator
 from mvplda.decisions import OperatingPoint
 from mvplda.models.base import SCORERS
 from mvplda.preprocessing import LengthNormalisation
-from mvplda.serve import verifier
+from mvplda.serve import challenges
 from mvplda.serve.app import create_app
 from mvplda.serve.keys import Caller, MasterKey
 from mvplda.serve.model import Model
@@ -226,7 +226,7 @@ def make_bench(
     last = SimpleNamespace(choice=lambda some: some[-1], token_hex=secrets.token_hex)
     app = create_app(service, is_open=is_open)
     try:
-        with patch.object(verifier, "secrets", last):
+        with patch.object(challenges, "secrets", last):
             yield Bench(world, service, Calls(app), clock, model)
     finally:
         store.close()

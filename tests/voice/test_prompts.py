@@ -8,6 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 
+from mvplda.decisions import Decision
 from mvplda.exceptions import FetchError
 from mvplda.voice.audio.decode import read_audio
 from mvplda.voice.extractors.decoder import load_decoder
@@ -19,7 +20,9 @@ from mvplda.voice.prompts import (
     draw_prompt,
     is_prompt_said,
     prompt_log_probability,
+    prompted_words,
     renderings,
+    with_prompt,
 )
 
 
@@ -45,11 +48,18 @@ def test_probabilities_of_renderings_are_added():
     words = ("seven", "two", "nine", "one")
     heard = Listener({"Seven, two, nine, one.": 0.4, "7, 2, 9, 1.": 0.3})
     assert prompt_log_probability(heard, np.zeros(10), words) == pytest.approx(np.log(0.7))
-    assert is_prompt_said(np.log(0.7))
+    assert is_prompt_said(words, np.log(0.7))
     other = prompt_log_probability(heard, np.zeros(10), ("seven", "two", "nine", "three"))
-    assert other < LEAST_LOG_PROBABILITY
-    assert not is_prompt_said(other)
-    assert not is_prompt_said(float("nan"))
+    assert other < min(LEAST_LOG_PROBABILITY.values())
+    assert not is_prompt_said(words, other)
+    assert not is_prompt_said(words, float("nan"))
+
+
+def test_the_limit_is_that_of_the_kind():
+    between = sum(LEAST_LOG_PROBABILITY.values()) / 2
+    assert is_prompt_said(("seven", "stop"), between)
+    assert not is_prompt_said(("seven", "two"), between)
+    assert prompted_words(" Seven, two  ") == ("seven", "two")
 
 
 def test_renderings_are_different_and_end_with_the_last_word():
@@ -57,6 +67,35 @@ def test_renderings_are_different_and_end_with_the_last_word():
         texts = renderings(words)
         assert len(set(texts)) == len(texts) >= 5
         assert texts[0] == f"{', '.join(words).capitalize()}."
+
+
+@pytest.mark.parametrize(
+    ("voice", "log_probability", "answer", "reason"),
+    [
+        ("accept", -1.0, "accept", None),
+        ("accept", -30.0, "reject", "wrong_phrase"),
+        ("accept", None, "reject", "wrong_phrase"),
+        ("reject", -1.0, "reject", "wrong_speaker"),
+        ("reject", -30.0, "reject", "both"),
+        ("inconclusive", -1.0, "inconclusive", "not_enough_evidence"),
+        ("inconclusive", -30.0, "reject", "wrong_phrase"),
+    ],
+)
+def test_voice_and_words_are_both_required(voice, log_probability, answer, reason):
+    reasons = {"accept": None, "reject": "wrong_speaker", "inconclusive": "not_enough_evidence"}
+    decision = Decision(voice, reasons[voice], 0.0, 1.0, {}, {"speaker": voice})
+    both = with_prompt(decision, ("stop", "two"), log_probability)
+    assert (both.answer, both.reason) == (answer, reason)
+    assert both.views == {
+        "speaker": voice,
+        "phrase": "accept" if log_probability == -1 else "reject",
+    }
+
+
+@pytest.mark.parametrize("reason", ["suspected_replay", "unusable_recording"])
+def test_words_do_not_change_decisions_without_a_comparison(reason):
+    decision = Decision("reject", reason, 0.0, 1.0, {})
+    assert with_prompt(decision, ("stop", "two"), -30.0) is decision
 
 
 @pytest.mark.slow
@@ -74,7 +113,8 @@ def test_the_recogniser_accepts_the_words_that_are_said(tmp_path):
         subprocess.run(command, check=True)
         sound = read_audio(path, decoder.rate)
         own = prompt_log_probability(decoder, sound, words)
-        assert is_prompt_said(own), own
+        assert is_prompt_said(words, own), own
         replaced = [*words[:2], "three", words[3]]
-        for others in (prompts[1 - number], replaced, words[::-1], words[:3]):
-            assert not is_prompt_said(prompt_log_probability(decoder, sound, others)), others
+        for others in (prompts[1 - number], replaced, words[::-1]):
+            log_probability = prompt_log_probability(decoder, sound, others)
+            assert not is_prompt_said(others, log_probability), others

@@ -39,6 +39,7 @@ SECTIONS = {
         "setup": CommandEntry("setup", "Make a model for your own people, with a threshold."),
         "verify": CommandEntry("verify", "Decide whether two recordings match."),
         "identify": CommandEntry("verify", "Decide which enrolled person speaks in a recording."),
+        "prompt": CommandEntry("verify", "Print random words, to be said for a verification."),
         "profiles": CommandEntry("profiles", "Enrol people: add, list and remove their profiles."),
         "people": CommandEntry("people", "Group the turns of many recordings by person."),
         "extractor": CommandEntry("extractors", "Fetch, list and check pre-trained extractors."),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..bundle import Bundle
     from ..decisions import OperatingPoint
     from ..voice.extractors.extractor import ExtractedVectors
+    from ..voice.prompts import PromptKind
     from ..voice.verification import VoiceModel
     from .options import Command, Texts
 
@@ -96,6 +97,10 @@ def _basis_sentence(bundle: Bundle, calibrated: bool, point: OperatingPoint) -> 
     "--phrase",
     help="Name of the phrase that ONE should be; the profile's other phrases do not match.",
 )
+@click.option(
+    "--words",
+    help="Prompted English words, see `mvplda prompt`: ONE must be these words, and the voice alone is compared.",
+)
 @decision_options
 def verify_command(
     test: str,
@@ -104,6 +109,7 @@ def verify_command(
     profiles_file: str | None,
     profile: str | None,
     phrase: str | None,
+    words: str | None,
     model: str | None,
     same: Texts,
     as_json: bool,
@@ -124,9 +130,11 @@ def verify_command(
       mvplda verify enrolled/ test.wav --far 0.005
       mvplda verify test.wav --profiles voices/ --profile ann --model voices/
       mvplda verify test.wav --profiles voices/ --profile ann --phrase hello --model voices/
+      mvplda verify test.wav enrolled/ --words "seven stop two yes"
     """
     from ..scoring.question import Question
     from ..voice.profile_file import ProfileBook
+    from ..voice.prompts import prompted_words, with_prompt
     from ..voice.verification import VoiceModel, find_copies
 
     if (enrolled_source is None) == (profiles_file is None) or (profiles_file is None) != (
@@ -137,7 +145,12 @@ def verify_command(
         )
     if phrase is not None and profiles_file is None:
         raise click.UsageError("--phrase is the phrase of a profile: pass --profiles and --profile")
-    question = Question(same or None)
+    if words is not None and (same or phrase is not None):
+        raise click.UsageError(
+            "--words compares the voice alone: pass it without --same and --phrase"
+        )
+    question = Question(same or None if words is None else "speaker")
+    log_probability = None if words is None else _log_probability(test, words)
     voices = VoiceModel.load(model, extractors)
     tested = _extract_side(voices, test)
     if profiles_file is None:
@@ -150,6 +163,8 @@ def verify_command(
     bundle = voices.bundle
     point = voices.point(enrolled, question, **point_options)
     decision = voices.verify(enrolled, tested, question, **point_options)
+    if words is not None:
+        decision = with_prompt(decision, prompted_words(words), log_probability)
     report = {
         **decision.to_dict(),
         "verdict": decision.answer,
@@ -161,6 +176,9 @@ def verify_command(
         decision.sentence(),
         f"{point.sentence()} {_basis_sentence(bundle, decision.calibrated, point)}",
     ]
+    if log_probability is not None:
+        report["prompt_log_probability"] = log_probability
+        lines.append(f"Log probability of the prompted words: {log_probability:.1f}.")
     if decision.advice:
         lines.append(decision.advice)
     no_match = "nothing is the same"
@@ -173,6 +191,41 @@ def verify_command(
     if decision.reason == "suspected_replay" and find_copies(tested, enrolled):
         lines.append("A recording is on both sides, unchanged or changed: a copy is not accepted.")
     _print_and_exit(decision.answer, report, lines, as_json)
+
+
+def _log_probability(source: str, words: str) -> float:
+    """Return the log probability of prompted words in a sound file."""
+    from ..voice.audio.decode import read_audio
+    from ..voice.extractors.decoder import load_decoder
+    from ..voice.prompts import prompt_log_probability, prompted_words
+
+    if Path(source).is_dir() or not words.split():
+        raise click.UsageError("--words needs words, and one sound file that holds them")
+    decoder = load_decoder()
+    return prompt_log_probability(decoder, read_audio(source, decoder.rate), prompted_words(words))
+
+
+@click.command("prompt")
+@click.option(
+    "--kind",
+    type=click.Choice(["words", "digits"]),
+    default="words",
+    help="Words to choose from.",
+)
+@click.option("--count", type=click.IntRange(2, 10), default=4, help="Number of words.")
+def prompt_command(kind: PromptKind, count: int) -> None:
+    """Print random words, to be said for a verification.
+
+    Earlier recordings hold other words. `mvplda verify --words` checks them with the decoder of a recogniser of
+    English (mvplda extractor get sounds --decoder).
+
+    \b
+    Example:
+      mvplda prompt
+    """
+    from ..voice.prompts import draw_prompt
+
+    click.echo(" ".join(draw_prompt(kind, count)))
 
 
 def _quality_records(side: ExtractedVectors) -> list[Json]:

@@ -1,4 +1,4 @@
-"""Challenges: a random phrase for one verification, at most one open per profile."""
+"""Challenges: a random phrase, or random words, for one verification; at most one open per profile."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import bindparam
 
+from ..voice.prompts import PromptKind, draw_prompt
 from .schemas import Challenge, Problem
 from .store import Transaction, iso
 from .tables import CHALLENGES, ProfileRow
+
+# Begin of a stored phrase that is prompted words; no label of a phrase has a colon.
+PROMPT = "words: "
 
 CHALLENGE_OF = (
     sa.select(CHALLENGES.c.id, CHALLENGES.c.phrase, CHALLENGES.c.expires)
@@ -25,17 +29,32 @@ DELETE_CHALLENGES = CHALLENGES.delete().where(CHALLENGES.c.profile == bindparam(
 class OpenChallenge(NamedTuple):
     """Challenge that waits for an answer. It may have expired, if no call has noticed this yet.
 
-    phrase : label of the phrase to speak
+    phrase : label of the phrase to speak, or prompted words after `PROMPT`
     """
 
     id: str
     phrase: str
     expires: float
 
-    def reply(self, profile: str, text: str) -> Challenge:
-        """Return the challenge with the field names of the API."""
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Return the prompted words; empty if the challenge is an enrolled phrase."""
+        if not self.phrase.startswith(PROMPT):
+            return ()
+        return tuple(self.phrase.removeprefix(PROMPT).split())
+
+    def reply(self, profile: str, texts: Mapping[str, str]) -> Challenge:
+        """Return the challenge with the field names of the API.
+
+        texts : {label: text} of phrases
+        """
+        words = self.words
         return Challenge(
-            challengeId=self.id, profileId=profile, phrases=[text], expires=iso(self.expires)
+            challengeId=self.id,
+            profileId=profile,
+            kind="words" if words else "phrase",
+            phrases=[" ".join(words) if words else texts[self.phrase]],
+            expires=iso(self.expires),
         )
 
 
@@ -54,7 +73,18 @@ def create_challenge(
     if len(texts) < 2 or not fresh:
         detail = f"a challenge needs two phrases to choose from, the profile has {len(texts)}: enrol more"
         raise Problem(409, "too-few-phrases", detail)
-    challenge = OpenChallenge(secrets.token_hex(16), secrets.choice(fresh), work.now + seconds)
+    return _open(work, row, secrets.choice(fresh), seconds)
+
+
+def create_prompt(
+    work: Transaction, row: ProfileRow, kind: PromptKind, seconds: float
+) -> OpenChallenge:
+    """Choose random words for a profile without a challenge."""
+    return _open(work, row, PROMPT + " ".join(draw_prompt(kind)), seconds)
+
+
+def _open(work: Transaction, row: ProfileRow, phrase: str, seconds: float) -> OpenChallenge:
+    challenge = OpenChallenge(secrets.token_hex(16), phrase, work.now + seconds)
     work.run(CHALLENGES.insert(), profile=row.id, **challenge._asdict())
     work.note("challenge", row.id)
     return challenge

@@ -22,6 +22,7 @@ from ..scoring.question import Question, possible_hypotheses
 from ..tensor_files import fingerprint
 from ..voice.domain.posterior import SESSION_VIEW
 from ..voice.extractors.extractor import Extractor
+from ..voice.prompts import VOCABULARY, TextModel
 from .cells import Cell, Integers, merge_cells
 from .keys import TemplateRotation, rotation_matrix
 from .schemas import ExtractorInfo, HalfPoint, ModelCard, OperatingPointReply, Problem
@@ -46,12 +47,14 @@ class VerificationTrial(NamedTuple):
     cells : sums of the profile
     test : the recording, with the label of the claimed phrase; an empty label accepts any enrolled phrase
     countermeasure : LLR of a countermeasure
+    is_prompted : whether the words were prompted; then only the voice is compared
     """
 
     cells: Sequence[Cell]
     test: Cell
     countermeasure: float | None = None
     point: OperatingPoint = NO_POINT
+    is_prompted: bool = False
 
 
 class TrialKind(NamedTuple):
@@ -60,12 +63,14 @@ class TrialKind(NamedTuple):
     is_test_labelled, are_profiles_labelled : whether the test and the profiles have phrase labels
     is_phrase_known : whether the claimed phrase is known from training
     has_countermeasure : whether the trial has the LLR of a countermeasure
+    is_prompted : whether only the voice is compared
     """
 
     is_test_labelled: bool
     are_profiles_labelled: bool
     is_phrase_known: bool
     has_countermeasure: bool
+    is_prompted: bool
 
 
 class Consistency(NamedTuple):
@@ -100,6 +105,7 @@ class Model:
     bundle : bundle of any scorer with the view ``speaker``, with or without ``phrase``
     extractor : computes vectors from sound; None: the service accepts vectors only
     notice : warning that is shown with every answer
+    text_model : recogniser for prompted words; None: challenges are enrolled phrases
     """
 
     def __init__(
@@ -107,8 +113,10 @@ class Model:
         bundle: Bundle,
         extractor: Extractor | None = None,
         notice: str | None = None,
+        text_model: TextModel | None = None,
     ) -> None:
         self.extractor = extractor
+        self.text_model = text_model
         self._use(bundle)
         if SPEAKER not in bundle.views:
             raise ParameterError(
@@ -245,15 +253,19 @@ class Model:
     # -- answers -------------------------------------------------------------
 
     def question(
-        self, known: bool = False, spoof: ArrayLike | None = None, spoof_prior: float = 0.5
+        self,
+        known: bool = False,
+        spoof: ArrayLike | None = None,
+        spoof_prior: float = 0.5,
+        is_prompted: bool = False,
     ) -> Question:
-        """Return the question whether all views are the same.
+        """Return the question whether all views are the same, or the speaker alone if the words were prompted.
 
         spoof, spoof_prior : LLRs of a countermeasure, and the share of spoofs among the trials to be rejected
         """
         return Question(
-            (SPEAKER, PHRASE) if self.has_phrases else SPEAKER,
-            known=[PHRASE] if known else None,
+            (SPEAKER, PHRASE) if self.has_phrases and not is_prompted else SPEAKER,
+            known=[PHRASE] if known and not is_prompted else None,
             countermeasure=spoof,
             spoof_prior=None if spoof is None else spoof_prior,
         )
@@ -274,6 +286,7 @@ class Model:
             is_test_labelled or has_classes,
             is_test_labelled and claimed in self.known_phrases,
             trial.countermeasure is not None,
+            trial.is_prompted,
         )
 
     def decisions(
@@ -285,9 +298,13 @@ class Model:
             indices_by_kind.setdefault(self._kind(trial), []).append(index)
         decisions: dict[int, Decision] = {}
         for kind, indices in indices_by_kind.items():
-            cells, tests, spoofs, points = zip(*(trials[index] for index in indices), strict=True)
+            cells, tests, spoofs, points, _ = zip(
+                *(trials[index] for index in indices), strict=True
+            )
             spoof = spoofs if kind.has_countermeasure else None
-            question = self.question(kind.is_phrase_known, spoof, spoof_prior)
+            question = self.question(
+                kind.is_phrase_known, spoof, spoof_prior, is_prompted=kind.is_prompted
+            )
             enrolled = self.side(cells, kind.are_profiles_labelled)
             tested = self.side([[test] for test in tests], kind.is_test_labelled)
             pairs = np.repeat(np.arange(len(indices)), 2).reshape(-1, 2)
@@ -340,6 +357,7 @@ class Model:
             operatingPoints=[point_reply(point) for point in points],
             data=camel_fields(json.loads(json.dumps(self.card, default=str))),
             knownPhrases=sorted(self.known_phrases.values()),
+            challengeKinds=["phrase"] if self.text_model is None else ["phrase", *VOCABULARY],
             notice=self.notice,
         )
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..exceptions import ParameterError
+from ..exceptions import FetchError, ParameterError
 from ..model_files import load_model
 from ..voice.default_model import (
     DEFAULT_MODEL,
     default_extractor,
     extractor_names,
 )
-from ..voice.extractors import load_extractor
+from ..voice.extractors import Extractor, load_extractor
+from ..voice.extractors.decoder import RECOGNISER, TextDecoder, load_decoder
 from .model import Model
 from .settings import Settings
 
@@ -34,11 +35,24 @@ def open_model(settings: Settings) -> Model:
         names = list(settings.extractors)
         if not names and bundle.extractor is not None:
             names = extractor_names(bundle.extractor)
-        return Model(bundle, load_extractor(names, threads=1) if names else None)
+        if not names:
+            return Model(bundle)
+        extractor = load_extractor(names, threads=1)
+        return Model(bundle, extractor, text_model=find_decoder(extractor))
     try:
         extractor = default_extractor(settings.extractors or ())
     except ParameterError as error:
         raise ParameterError(
             f"{error}. Or try a toy network: mvplda serve --demo, which MUST NOT DECIDE ABOUT PEOPLE"
         ) from error
-    return Model(load_model(DEFAULT_MODEL), extractor)
+    return Model(load_model(DEFAULT_MODEL), extractor, text_model=find_decoder(extractor))
+
+
+def find_decoder(extractor: Extractor) -> TextDecoder | None:
+    """Return the recogniser for prompted words; None if it was not fetched, or needs another rate."""
+    encoders = (network for network in extractor.networks if network.recipe.name == RECOGNISER)
+    try:
+        decoder = load_decoder(next(encoders, None))
+    except FetchError:
+        return None
+    return decoder if decoder.rate == extractor.rate else None

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ..exceptions import AudioError, NumericalError
 from ..voice.audio.decode import read_sound
 from ..voice.audio.quality import Quality, QualityMeter, QualitySettings
+from ..voice.audio.speech_detection import SoundSegment
 from ..voice.extractors.extractor import Extractor
 from ..voice.fingerprint import CopyTest
+from ..voice.prompts import TextModel, prompt_log_probability
 from .schemas import QualityReply
 from .settings import Settings
 
@@ -34,6 +37,7 @@ class ProcessedRecording:
     digest : digest of the samples; empty for vectors
     detail : sentence that explains an unreadable file
     copy_test : comparison with the fingerprints of earlier recordings; None for vectors
+    prompt, prompt_log_probability : words that were prompted, and their log probability
     """
 
     vector: NDArray[Any] | None
@@ -43,10 +47,21 @@ class ProcessedRecording:
     speech_s: float = 0.0
     detail: str = ""
     copy_test: CopyTest | None = None
+    prompt: tuple[str, ...] = ()
+    prompt_log_probability: float | None = None
 
 
-def process_recording(extractor: Extractor, data: bytes, settings: Settings) -> ProcessedRecording:
-    """Decode a recording, measure its quality, and extract a vector if the quality suffices."""
+def process_recording(
+    extractor: Extractor,
+    data: bytes,
+    settings: Settings,
+    text_model: TextModel | None = None,
+    prompt: tuple[str, ...] = (),
+) -> ProcessedRecording:
+    """Decode a recording, measure its quality, and extract a vector if the quality suffices.
+
+    text_model, prompt : recogniser, and the words that it looks for
+    """
     try:
         samples, rate = read_sound(data, extractor.rate, longest_s=settings.longest_s)
     except AudioError as error:
@@ -69,9 +84,20 @@ def process_recording(extractor: Extractor, data: bytes, settings: Settings) -> 
         return ProcessedRecording(
             None, quality, "unreadable", measured.digest, measured.speech_s, str(error)
         )
-    test = CopyTest.read(samples, rate)
+    log_probability = None
+    if prompt and text_model is not None:
+        whole = np.concatenate([segment.samples for segment in segments])
+        sound = SoundSegment(whole, extractor.rate)
+        log_probability = prompt_log_probability(text_model, sound, prompt)
     return ProcessedRecording(
-        vector, quality, None, measured.digest, measured.speech_s, copy_test=test
+        vector,
+        quality,
+        None,
+        measured.digest,
+        measured.speech_s,
+        copy_test=CopyTest.read(samples, rate),
+        prompt=prompt,
+        prompt_log_probability=log_probability,
     )
 
 

@@ -169,12 +169,12 @@ async def read_recording(
     request: Request,
     body_type: type[Fields],
     check: Callable[[Fields], None] | None = None,
-    admit: Callable[[], Awaitable[Problem | None]] | None = None,
+    admit: Callable[[Fields], Awaitable[Problem | tuple[str, ...]]] | None = None,
 ) -> tuple[ProcessedRecording, Fields]:
     """Read a call with sound as its body and other fields in the query, or with a vector in JSON.
 
     check : raises if the policy of the caller does not allow the fields
-    admit : returns the problem of a call that is refused before its sound is processed, or None
+    admit : returns the problem of a call that is refused before its sound is processed, or its prompted words
     """
     app = runtime_of(request)
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -197,11 +197,13 @@ async def read_recording(
     fields = body_type.model_validate(query)
     if check is not None:
         check(fields)
+    prompt: tuple[str, ...] = ()
     if admit is not None:
-        problem = await admit()
-        if problem is not None:
-            raise problem
-    return await app.run_heavy(app.service.process, body), fields
+        admitted = await admit(fields)
+        if isinstance(admitted, Problem):
+            raise admitted
+        prompt = admitted
+    return await app.run_heavy(app.service.process, body, prompt), fields
 
 
 router = APIRouter(
@@ -220,7 +222,11 @@ async def verify(
     """Verify a claimed person and phrase: accept, reject with a reason, or inconclusive."""
     app = runtime_of(request)
     app.check_role("verify")
-    admit = partial(app.change, caller, app.service.verifier.admit, profile_id)
+
+    async def admit(fields: schemas.VerifyRequest) -> Problem | tuple[str, ...]:
+        admit_call = app.service.verifier.admit
+        return await app.change(caller, admit_call, profile_id, fields.challengeId)
+
     recording, fields = await read_recording(
         request, schemas.VerifyRequest, partial(check_policy, app, caller), admit
     )
@@ -263,10 +269,10 @@ async def identify(request: Request, app: App, caller: Caller = VERIFY) -> schem
 async def challenge(
     app: App, body: schemas.NewChallenge, call: Call, caller: Caller = VERIFY
 ) -> schemas.Challenge:
-    """Return the open challenge of a profile, or choose a random phrase for one verification within a minute."""
+    """Return the open challenge of a profile, or choose a random one for one verification within a minute."""
     app.check_role("verify")
     create = app.service.verifier.challenge
-    outcome = await app.change(caller, create, body.profileId, call=call)
+    outcome = await app.change(caller, create, body.profileId, body.kind, call=call)
     if isinstance(outcome, Problem):
         raise outcome
     return outcome

@@ -27,6 +27,7 @@ State = Literal[
 
 
 Detail = Literal["verdict", "halves", "evidence"]
+ChallengeKind = Literal["phrase", "words", "digits"]
 Require = Literal["none", "challenge", "countermeasure", "either"]
 
 
@@ -60,6 +61,10 @@ class NewProfile(Body):
 
 class NewChallenge(Body):
     profileId: Id = Field(max_length=64)
+    kind: ChallengeKind = Field(
+        default="phrase",
+        description="An enrolled phrase, or random English words or digits that need no enrolment",
+    )
 
 
 class RecordingRequest(Body):
@@ -187,6 +192,9 @@ class ModelCard(Reply):
     operatingPoints: list[OperatingPointReply]
     data: Json
     knownPhrases: list[Phrase] = Field(description="Phrases of training, which need no enrolment")
+    challengeKinds: list[ChallengeKind] = Field(
+        description="Kinds of challenges; words and digits need the decoder of a recogniser"
+    )
     notice: str | None
 
 
@@ -295,6 +303,9 @@ class VerifyReply(Reply):
     )
     llrSpeaker: Number | None = None
     llrPhrase: Number | None = None
+    promptLogProbability: float | None = Field(
+        default=None, description="Log probability of prompted words, given the recording"
+    )
     halves: dict[str, HalfReply] | None = Field(
         default=None,
         description="Decisions about `speaker` and `phrase`; null if `threshold` decides about `llr`",
@@ -331,6 +342,7 @@ class IdentifyReply(Reply):
 class Challenge(Reply):
     challengeId: Id
     profileId: Id
+    kind: Literal["phrase", "words"] = Field(description="`words` also for digits")
     phrases: list[Phrase]
     expires: Time
 

@@ -68,12 +68,15 @@ class Service:
 
     # -- input ---------------------------------------------------------------
 
-    def process(self, data: bytes) -> ProcessedRecording:
-        """Return the vector of a recording, or the reason why there is none."""
+    def process(self, data: bytes, prompt: tuple[str, ...] = ()) -> ProcessedRecording:
+        """Return the vector of a recording, or the reason why there is none.
+
+        prompt : words to look for
+        """
         extractor = self.model.extractor
         if extractor is None:
             raise Problem(422, "no-extractor", "this service has no extractor: send vectors")
-        return process_recording(extractor, data, self.settings)
+        return process_recording(extractor, data, self.settings, self.model.text_model, prompt)
 
     def accept_vector(self, vector: ArrayLike) -> ProcessedRecording:
         return ProcessedRecording(self.model.check_vector(vector))

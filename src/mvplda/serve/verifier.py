@@ -12,15 +12,30 @@ import numpy as np
 
 from ..decisions import Decision, OperatingPoint
 from ..exceptions import ParameterError
+from ..voice.prompts import with_prompt
 from .cells import Cell
-from .challenges import close_challenge, create_challenge, find_challenge
+from .challenges import (
+    OpenChallenge,
+    close_challenge,
+    create_challenge,
+    create_prompt,
+    find_challenge,
+)
 from .database import RowHeld
 from .idempotency import IdempotentCall, IdempotentCalls
 from .keys import Caller
 from .model import NO_POINT, PHRASE, SPEAKER, VerificationTrial, half_point, label_of, point_reply
 from .profiles import UPDATE_PROFILE, ProfileStore
 from .recordings import ProcessedRecording
-from .schemas import Challenge, HalfReply, Problem, Verdict, VerifyReply, VerifyRequest
+from .schemas import (
+    Challenge,
+    ChallengeKind,
+    HalfReply,
+    Problem,
+    Verdict,
+    VerifyReply,
+    VerifyRequest,
+)
 from .store import MINUTE, Transaction
 from .tables import ProfileRow
 
@@ -41,6 +56,7 @@ class Attempt:
     """A claim to be the owner of a profile, and the state of its verification.
 
     phrase : label of the claimed phrase; empty: any enrolled one
+    prompt : prompted words of the challenge; empty: an enrolled phrase is compared
     call : set if the client may send the attempt again
     reason : reason code if the recording is not scored; None: it is compared with `cells`
     """
@@ -51,6 +67,7 @@ class Attempt:
     request: VerifyRequest
     point: OperatingPoint = NO_POINT
     phrase: str = ""
+    prompt: tuple[str, ...] = ()
     reason: str | None = None
     cells: list[Cell] = field(default_factory=list)
     call: IdempotentCall | None = None
@@ -104,13 +121,16 @@ class Verifier:
             work.run_each(UPDATE_PROFILE, updates)
         return [outcomes[attempt.name] for attempt in attempts]
 
-    def admit(self, work: Transaction, name: str) -> Problem | None:
-        """Return the refusal of an attempt before its sound is processed; None if it is admitted."""
+    def admit(
+        self, work: Transaction, name: str, challenge: str | None = None
+    ) -> Problem | tuple[str, ...]:
+        """Return the refusal of an attempt before its sound is processed, or its prompted words if it is admitted."""
         try:
             self._check_limits(work, self.profiles.row(work, name))
         except Problem as problem:
             return record_refusal(work, name, problem)
-        return None
+        found = find_challenge(work, name) if challenge is not None else None
+        return () if found is None or found.id != challenge else found.words
 
     def _check_limits(self, work: Transaction, row: ProfileRow) -> None:
         self.profiles.check_damage(row)
@@ -143,7 +163,10 @@ class Verifier:
         attempt.point = self._points(request.far, request.countermeasureLlr is not None)
         attempt.phrase = "" if request.phrase is None else label_of(request.phrase)
         if request.challengeId is not None:
-            attempt.phrase = self._challenge_phrase(work, row, request.challengeId)
+            challenge = self._claimed_challenge(work, row, request.challengeId)
+            attempt.prompt = challenge.words
+            attempt.phrase = "" if challenge.words else challenge.phrase
+            check_prompt(attempt)
         attempt.reason = self._obstacle(work, attempt, row)
 
     def _decide(
@@ -162,12 +185,20 @@ class Verifier:
                 spoof = attempt.request.countermeasureLlr
                 # error rates were measured with and without known phrases
                 is_known = deployed.are_phrases_known(attempt.cells)
-                attempt.point = self._points(attempt.request.far, spoof is not None, is_known)
+                is_prompted = bool(attempt.prompt)
+                attempt.point = self._points(
+                    attempt.request.far, spoof is not None, is_known, is_prompted
+                )
                 test = Cell(attempt.phrase, share, 1)
-                trials.append(VerificationTrial(attempt.cells, test, spoof, attempt.point))
+                trials.append(
+                    VerificationTrial(attempt.cells, test, spoof, attempt.point, is_prompted)
+                )
             decisions = iter(deployed.decisions(trials, self.settings.spoof_prior))
         for attempt in attempts:
             decision = next(decisions) if attempt.reason is None else None
+            if decision is not None and attempt.prompt:
+                log_probability = attempt.recording.prompt_log_probability
+                decision = with_prompt(decision, attempt.prompt, log_probability)
             yield self._reply(attempt, decision)
 
     def _reply(self, attempt: Attempt, decision: Decision | None) -> VerifyReply:
@@ -198,6 +229,7 @@ class Verifier:
             reply.posteriors = {kinds.get(name, name): float(p) for name, p in probabilities}
             reply.llrSpeaker = decision.llrs[SPEAKER]
             reply.llrPhrase = decision.llrs.get(PHRASE)
+            reply.promptLogProbability = attempt.recording.prompt_log_probability
             reply.calibrated = decision.calibrated
             if decision.halves:
                 reply.threshold = reply.rejectThreshold = None
@@ -232,7 +264,7 @@ class Verifier:
             row.failures = 0
             row.locked_until = None
             row.last_used = work.now
-            if attempt.request.challengeId is not None:
+            if attempt.request.challengeId is not None and not attempt.prompt:
                 row.last_phrase = attempt.phrase
         elif verdict == "reject":
             self._count_rejection(work, row)
@@ -281,15 +313,22 @@ class Verifier:
         return self._points(None, False)
 
     def _point(
-        self, far: float | None, has_countermeasure: bool, is_known: bool | None = None
+        self,
+        far: float | None,
+        has_countermeasure: bool,
+        is_known: bool | None = None,
+        is_prompted: bool = False,
     ) -> OperatingPoint:
         """Return the operating point of a call; default: that of the settings, else of the model.
 
         is_known : whether the phrases of the profile are known classes; None: use the default question
         """
         model = self.profiles.model
-        question = model.usual_question(0.0 if has_countermeasure else None)
-        if is_known is False:
+        spoof = 0.0 if has_countermeasure else None
+        question = model.usual_question(spoof)
+        if is_prompted:
+            question = model.question(spoof=spoof, is_prompted=True)
+        elif is_known is False:
             question = replace(question, known=())
         try:
             return model.bundle.point(question, far=far or self.settings.far)
@@ -298,7 +337,9 @@ class Verifier:
 
     # -- challenges ----------------------------------------------------------
 
-    def challenge(self, work: Transaction, name: str) -> Challenge | Problem:
+    def challenge(
+        self, work: Transaction, name: str, kind: ChallengeKind = "phrase"
+    ) -> Challenge | Problem:
         """Return the open challenge of a profile, or a new one: a random phrase for one verification.
 
         A profile has one challenge until it is answered or expires, so that nobody can ask until a recorded phrase
@@ -320,12 +361,23 @@ class Verifier:
         except Problem as problem:
             return record_refusal(work, name, problem)
         texts = self._challenge_texts(work, row)
-        if found is None or found.phrase not in texts:
+        if found is None or not (found.words or found.phrase in texts):
             close_challenge(work, name)
-            found = create_challenge(work, row, texts, self.settings.challenge_s)
+            found = self._new_challenge(work, row, kind, texts)
         row.rate_until = self._rate_until(work, row)
         work.run(UPDATE_PROFILE, profile_id=name, rate_until=row.rate_until)
-        return found.reply(name, texts[found.phrase])
+        return found.reply(name, texts)
+
+    def _new_challenge(
+        self, work: Transaction, row: ProfileRow, kind: ChallengeKind, texts: dict[str, str]
+    ) -> OpenChallenge:
+        seconds = self.settings.challenge_s
+        if kind == "phrase":
+            return create_challenge(work, row, texts, seconds)
+        if self.profiles.model.text_model is None:
+            detail = "this service cannot check prompted words: mvplda extractor get sounds --decoder, then restart it"
+            raise Problem(409, "no-decoder", detail)
+        return create_prompt(work, row, kind, seconds)
 
     def _challenge_texts(self, work: Transaction, row: ProfileRow) -> dict[str, str]:
         """Return {label: text} of phrases with enough recordings, and of phrases that need none."""
@@ -347,8 +399,10 @@ class Verifier:
         work.run(UPDATE_PROFILE, profile_id=row.id, **columns)
         work.note("challenge-expired", row.id)
 
-    def _challenge_phrase(self, work: Transaction, row: ProfileRow, challenge: str) -> str:
-        """Return the label of the phrase of a challenge; raise if it was answered or has expired."""
+    def _claimed_challenge(
+        self, work: Transaction, row: ProfileRow, challenge: str
+    ) -> OpenChallenge:
+        """Return the open challenge with this id; raise if it was answered or has expired."""
         found = find_challenge(work, row.id)
         if found is None or found.id != challenge:
             detail = "this profile has no such challenge, or it was answered: request another"
@@ -356,7 +410,19 @@ class Verifier:
         if found.expires < work.now:
             self._count_expired(work, row)
             raise Problem(409, "challenge-expired", "the challenge has expired: request another")
-        return found.phrase
+        return found
+
+
+def check_prompt(attempt: Attempt) -> None:
+    """Raise if an attempt on prompted words has no sound, or was not compared with these words."""
+    recording = attempt.recording
+    if not attempt.prompt or recording.reason is not None:
+        return
+    if not recording.digest:
+        raise Problem(422, "prompt", "prompted words need sound: a vector does not hold them")
+    if recording.prompt != attempt.prompt or recording.prompt_log_probability is None:
+        detail = "the challenge changed while the recording was processed: request another"
+        raise Problem(409, "challenge-used", detail)
 
 
 def record_refusal(work: Transaction, name: str, problem: Problem) -> Problem:

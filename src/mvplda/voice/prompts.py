@@ -1,14 +1,16 @@
-"""Prompted text: random words to be said, which no recording holds, and the check that they were said."""
+"""Prompted text: random words to be said, other than those of earlier recordings, and the check that they were."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, Protocol
 
 import numpy as np
 
 from .._typing import FloatArray
+from ..decisions import Decision
 from .audio.decode import Sound
 from .audio.speech_detection import SoundSegment
 
@@ -22,8 +24,9 @@ VOCABULARY: Mapping[PromptKind, tuple[str, ...]] = {"words": DIGITS + COMMANDS, 
 PROMPT_WORDS = 4
 """Words per prompt, all different: 116,280 prompts of words, 5,040 of digits."""
 
-LEAST_LOG_PROBABILITY = -7.0
-"""Log probability of a prompt, given a recording, from which it was said: results/prompted-text."""
+LEAST_LOG_PROBABILITY: Mapping[PromptKind, float] = {"words": -10.0, "digits": -7.0}
+"""Log probability of a prompt, given a recording, from which it was said: results/prompted-text. Digits are recognised
+more surely than other words, and confused with each other more often."""
 
 
 class TextModel(Protocol):
@@ -37,6 +40,11 @@ class TextModel(Protocol):
 def draw_prompt(kind: PromptKind, count: int = PROMPT_WORDS) -> tuple[str, ...]:
     """Return different random words of a vocabulary."""
     return tuple(secrets.SystemRandom().sample(VOCABULARY[kind], count))
+
+
+def prompted_words(text: str) -> tuple[str, ...]:
+    """Return the words of a prompt that is given as text."""
+    return tuple(text.casefold().replace(",", " ").split())
 
 
 def renderings(words: Sequence[str]) -> list[str]:
@@ -66,6 +74,30 @@ def prompt_log_probability(
     return float(np.logaddexp.reduce(model.log_probabilities(sound, renderings(words))))
 
 
-def is_prompt_said(log_probability: float) -> bool:
-    """Return whether a log probability of `prompt_log_probability` is that of the prompted words."""
-    return log_probability >= LEAST_LOG_PROBABILITY
+def is_prompt_said(words: Sequence[str], log_probability: float) -> bool:
+    """Return whether prompted words with this `prompt_log_probability` were said."""
+    kind: PromptKind = "digits" if set(words) <= set(DIGITS) else "words"
+    return log_probability >= LEAST_LOG_PROBABILITY[kind]
+
+
+def with_prompt(
+    decision: Decision, words: Sequence[str], log_probability: float | None
+) -> Decision:
+    """Return the decision about the voice together with that about prompted words: accepted only if both are.
+
+    A copy stays a suspected replay, and an unusable recording inconclusive.
+
+    words : the prompted words
+    log_probability : of `prompt_log_probability`; None: the words were not looked for, and are rejected
+    """
+    if decision.reason in ("suspected_replay", "unusable_recording"):
+        return decision
+    if log_probability is not None and is_prompt_said(words, log_probability):
+        return replace(decision, views={**decision.views, "phrase": "accept"})
+    is_other_voice = decision.views.get("speaker") == "reject"
+    return replace(
+        decision,
+        answer="reject",
+        reason="both" if is_other_voice else "wrong_phrase",
+        views={**decision.views, "phrase": "reject"},
+    )

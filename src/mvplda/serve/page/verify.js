@@ -61,10 +61,12 @@ export async function verifyView(main, query) {
   const who = h("input", { id: "who", list: "names", autocomplete: "off", spellcheck: "false", oninput: typed,
     value: start ? displayName(start) : "" });
   list();
-  const modes = [[0, "The phrase I enrolled"], [1, "A phrase chosen now"]];
+  const kinds = model.challengeKinds ?? ["phrase"];
+  const modes = [["", "The phrase I enrolled"], ["phrase", "A phrase chosen now"],
+    ["words", "Random English words"], ["digits", "Random English digits"]];
   const mode = h("select", { id: "mode", onchange: reset }, modes
-    .filter(([n]) => n || !["challenge", "either"].includes(policy.require))
-    .map(([n, text]) => h("option", { value: n }, text)));
+    .filter(([kind]) => (kind ? kinds.includes(kind) : !["challenge", "either"].includes(policy.require)))
+    .map(([kind, text]) => h("option", { value: kind }, text)));
   const strict = h("select", { id: "strict" },
     [["", "Server default"], ...(model.operatingPoints ?? []).filter(isAllowed).map(({ wantedFar }) => [wantedFar,
     `${oneIn(wantedFar)} impostors may be accepted`])].map(([v, text]) => h("option", { value: v }, text)));
@@ -73,7 +75,7 @@ export async function verifyView(main, query) {
     h("p", { class: "field" }, h("label", { for: "who" }, "I am"), who, names),
     h("details", { open: false }, h("summary", {}, "Phrase and strictness"),
       h("p", { class: "field" }, h("label", { for: "mode" }, "I say"), mode,
-        h("small", {}, "A phrase chosen now is valid once, for a minute: a recording of an earlier attempt has the wrong phrase.")),
+        h("small", {}, "What is chosen now is valid once, for a minute: a recording of an earlier attempt has the wrong words.")),
       h("p", { class: "field" }, h("label", { for: "strict" }, "How strict"), strict)));
   const split = h("div", { class: "split" }, side, panel);
   main.append(split);
@@ -113,7 +115,7 @@ export async function verifyView(main, query) {
         who.value.trim() ? "No enrolled person has this name." : "Type your name, then say your phrase.")));
       return null;
     }
-    if (Number(mode.value)) return ask();
+    if (mode.value) return ask();
     const phrase = claimed().phrases?.[0]; // a key of the role verify gets no phrases
     return stage(phrase, `Say the phrase of ${name()}`, (sound) => judge(sound, { phrase }));
   }
@@ -121,13 +123,13 @@ export async function verifyView(main, query) {
   function lost(text) {
     stop();
     panel.replaceChildren(h("section", { class: "stage" }, h("p", { class: "problem", role: "alert" }, text),
-      h("button", { type: "button", class: "primary", onclick: reset }, "Request another phrase")));
+      h("button", { type: "button", class: "primary", onclick: reset }, "Request others")));
   }
 
   async function ask() {
     let challenge;
     try {
-      challenge = await api.challenge(shown);
+      challenge = await api.challenge(shown, mode.value);
     } catch (error) {
       lost(error.message);
       return;
@@ -137,7 +139,7 @@ export async function verifyView(main, query) {
     const tick = () => {
       const seconds = Math.max(0, Math.round((until - Date.now()) / 1000));
       left.textContent = `${seconds} s`;
-      if (!seconds) lost("The time is over: this phrase is no longer valid.");
+      if (!seconds) lost("The time is over: these words are no longer valid.");
     };
     tick();
     ticking = setInterval(tick, 1000);

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._typing import FloatArray, PathLike
-from ...exceptions import FetchError, FileFormatError
+from ...exceptions import FileFormatError
 from ..audio.decode import Sound
 from ..audio.speech_detection import SoundSegment
 from .download import cached_decoder, cached_file, sha256
@@ -167,12 +167,14 @@ def load_decoder(encoder: OnnxNetwork | None = None, threads: int = 1) -> TextDe
     Raises
     ------
     FetchError
-        It was not downloaded, or a file was changed.
+        It was not downloaded.
+    FileFormatError
+        A file was changed.
     """
     files = cached_decoder(RECOGNISER)
     for name, digest in families()[RECOGNISER].decoder.digests.items():
         if sha256(files[name].read_bytes()) != digest:
-            raise FetchError(
+            raise FileFormatError(
                 f"{files[name]} was changed: delete it, then run  mvplda extractor get {RECOGNISER} --decoder"
             )
     decoder, tokens = files.values()
