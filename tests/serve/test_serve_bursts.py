@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from mvplda.serve.app import Runtime, open_store
-from mvplda.serve.keys import Caller, MasterKey
+from mvplda.serve.keys import Caller, KeyRing, MasterKey
 from mvplda.serve.settings import Settings
 
 
@@ -58,7 +58,7 @@ def test_instances_that_start_at_once_share_keys(
     def start(_: int) -> list[str]:
         together.wait()
         store = open_store(settings)
-        store.bind(master.mark)
+        store.bind(KeyRing([master]))
         found = sorted(store.api_keys.names())
         store.close()
         return found

@@ -47,22 +47,25 @@ from mvplda.serve.recordings import process_recording
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
 from mvplda.serve.tables import DATA_KEYS
+from mvplda.serve.templates import rotated_back
 from mvplda.voice.default_model import DEFAULT_MODEL
 
 
 def test_a_rotation_leaves_llrs_as_they_are():
     world = make_world(3)
-    models = [Model(make_bundle()) for _ in range(3)]
-    for model, secret in zip(models, (b"", b"one" * 10, b"two" * 10), strict=True):
-        model.set_secret(secret)
-    vectors = world.say(40, 0)
-    assert not np.allclose(models[1].share(vectors), models[2].share(vectors), rtol=0.01)
+    model = Model(make_bundle())
+    turns = [TemplateRotation(secret, model.rank) for secret in (b"", b"one" * 10, b"two" * 10)]
+    share = model.share(world.say(40, 0))
+    turned = [turn.apply(share.astype(float)) for turn in turns]
+    assert not np.allclose(turned[1], turned[2], rtol=0.01)
     for who, claimed in (((40, 0), True), ((40, 1), True), ((41, 0), False)):
         enrolled, test = world.say(40, 0, 3), world.say(*who)
         llrs = []
-        for model in models:
-            cells = [Cell("open-the-door", model.share(enrolled).sum(axis=0), 3)]
+        for turn in turns:
+            stored = np.rint(turn.apply(model.share(enrolled).astype(float))).sum(axis=0)
+            (total,) = rotated_back(turn, [stored.astype(np.int64)])
             phrase = "open-the-door" if claimed else ""
+            cells = [Cell("open-the-door", total, 3)]
             trial = VerificationTrial(cells, Cell(phrase, model.share(test)[0], 1))
             llrs.append(model.decisions([trial])[0].llr)
         np.testing.assert_allclose(llrs[1:], llrs[0], atol=1e-6)

@@ -1,4 +1,4 @@
-"""Crashes between two commits, clocks that differ, locks that stay, half-sent requests, and a new master key."""
+"""Crashes between two commits, clocks that differ, locks that stay, and half-sent requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ import httpx
 import sqlalchemy as sa
 from service_problems import (
     MASTER_KEY,
-    ME,
     Calls,
     decide,
     make_bench,
@@ -25,19 +24,13 @@ from service_problems import (
     sqlite_store,
 )
 
-from mvplda.exceptions import ParameterError
-from mvplda.serve import master_rotation
 from mvplda.serve.app import create_app
 from mvplda.serve.connections import TimeoutProtocol
-from mvplda.serve.keys import MasterKey
-from mvplda.serve.master_rotation import rotate_database
 from mvplda.serve.recordings import ProcessedRecording
-from mvplda.serve.schemas import Problem, VerifyRequest
+from mvplda.serve.schemas import VerifyRequest
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
 from mvplda.serve.store import Store
-
-NEW_KEY = MasterKey(b"n" * 32, "test")
 
 
 @contextmanager
@@ -226,41 +219,7 @@ def test_a_head_that_never_ends_is_not_waited_for(tmp_path):
             pass  # ends when the service closes it
 
 
-# -- rotation ------------------------------------------------------------------------------
-
-
-def stored(store):
-    with store.read() as work:
-        return work.run("SELECT share FROM enrollments ORDER BY number").all()
-
-
-def test_a_new_master_key_makes_the_old_one_worthless_and_changes_no_decision(tmp_path):
-    with make_bench(sqlite_store(tmp_path)) as bench:
-        name = bench.person(40)
-        vectors = bench.world.say(40, 0, 2).astype(np.float32)
-        sound = ProcessedRecording(vectors[0], None, None, "a digest", 1.0)
-        before = decide(bench.service, name, sound, VerifyRequest())
-        assert before["decision"] == "accept"
-        store = sqlite_store(tmp_path)
-        shares = stored(store)
-        assert rotate_database(store, MASTER_KEY, NEW_KEY) == 1
-        assert not set(shares) & set(stored(store))
-        with pytest.raises(Problem, match="master key"):  # of the service that still runs
-            decide(bench.service, name, ProcessedRecording(vectors[1]), VerifyRequest())
-        with pytest.raises(Problem, match="restarted"):
-            bench.service.change(ME, bench.service.profiles.reset, name)
-        with pytest.raises(ParameterError, match="differs from"):
-            Service(sqlite_store(tmp_path), MASTER_KEY, make_model())
-        store.clock = bench.clock
-        service = Service(store, NEW_KEY, make_model())
-        again = decide(service, name, ProcessedRecording(vectors[0]), VerifyRequest())
-        assert again["llr"] == pytest.approx(before["llr"], abs=1e-6)
-        # recordings from before the rotation are still recognised
-        assert decide(service, name, sound, VerifyRequest())["reason"] == "suspected_replay"
-        for number in (1, 2, 3):  # sums are exact still: nothing is left of them
-            left = service.change(ME, service.profiles.remove, name, number)
-        assert left.state == "created"
-        store.close()
+# -- sound ---------------------------------------------------------------------------------
 
 
 def test_sound_by_which_nothing_was_decided_may_come_again(tmp_path):
@@ -275,23 +234,3 @@ def test_sound_by_which_nothing_was_decided_may_come_again(tmp_path):
         assert right["decision"] == "accept"
         again = decide(bench.service, name, sound, VerifyRequest(phrase="open the door"))
         assert again["reason"] == "suspected_replay"
-
-
-def test_an_interrupted_rotation_is_finished_by_the_next(tmp_path, monkeypatch):
-    with make_bench(sqlite_store(tmp_path)) as bench:
-        name = bench.person(40)
-        store = sqlite_store(tmp_path)
-        with monkeypatch.context() as patched:
-            patched.setattr(master_rotation, "_rotate_shares", lambda *_: 1 / 0)
-            with pytest.raises(ZeroDivisionError):
-                rotate_database(store, MASTER_KEY, NEW_KEY)
-        for _ in range(2):
-            assert rotate_database(store, MASTER_KEY, NEW_KEY) == 1
-        store.clock = bench.clock
-        service = Service(store, NEW_KEY, make_model())
-        vector = bench.world.say(40, 0)[0].astype(np.float32)
-        assert (
-            decide(service, name, ProcessedRecording(vector), VerifyRequest())["decision"]
-            == "accept"
-        )
-        store.close()

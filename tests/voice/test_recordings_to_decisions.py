@@ -201,7 +201,6 @@ def test_service(product: Product) -> None:
     from mvplda.serve.model import Model, VerificationTrial
 
     model = Model(product.bundle)
-    model.set_secret(b"a secret")
     stored = model.share(product.enrol[:TAKES])
     profile = [Cell("open-sesame", stored.sum(axis=0), TAKES)]
     expected = product.expected()[0]

@@ -172,7 +172,7 @@ def key(settings: Settings, /, name: str, role: str, revoke: bool, **policy: Any
     from ..serve.app import open_store
     from ..serve.keys import KeyPolicy
 
-    with closing(open_store(settings)) as store:
+    with closing(open_store(settings, is_urgent=True)) as store:
         if not revoke:
             click.echo(store.api_keys.put(name, role, policy=KeyPolicy(**policy)))
         elif store.api_keys.drop(name):
@@ -234,7 +234,7 @@ def sweep(settings: Settings) -> None:
     from ..serve.app import open_store
     from ..serve.master_rotation import delete_keyless_profiles
 
-    with closing(open_store(settings)) as store:
+    with closing(open_store(settings, is_urgent=True)) as store:
         count = len(store.all_keys())
         if not count:
             raise click.UsageError(
@@ -307,15 +307,16 @@ def check_profiles(settings: Settings) -> None:
 
     Example: mvplda serve check
     """
-    from ..serve.app import open_master, open_store
+    from ..serve.app import open_masters, open_store
     from ..serve.damage import check_database
     from ..serve.keys import Vault
     from ..serve.templates import Templates
 
-    with closing(open_store(settings)) as store:
-        master = open_master(settings, create=False)
-        store.check_master(master.mark)
-        report = check_database(store, Templates(store, Vault(master), settings))
+    with closing(open_store(settings, is_urgent=True)) as store:
+        masters = open_masters(settings, create=False)
+        with store.read() as work:
+            store.check_masters(masters, work)
+        report = check_database(store, Templates(store, Vault(masters), settings))
     click.echo(f"opened {report.profiles} profiles with {report.recordings} recordings")
     for name, faults in report.damaged.items():
         click.echo(f"damaged: {name}: {', '.join(faults)}")
@@ -338,18 +339,34 @@ def check_profiles(settings: Settings) -> None:
 @serve_command.command()
 @click.pass_obj
 def rotate(settings: Settings) -> None:
-    """Change the master key.
+    """Change the master key, beside running services.
 
     Encrypts the data keys with the new master key and transforms all templates with its rotation. The old key can then
-    neither read the database nor link it to an earlier copy. If the old key comes from the environment, put the new key
-    into MVPLDA_NEW_MASTER_KEY. Restart running services: they refuse requests until then. Run the same command again to
-    resume after an interruption.
+    neither read the database nor link it to an earlier copy. Services on the same data folder find the new key
+    themselves. If the old key comes from the environment, put the new key into MVPLDA_NEW_MASTER_KEY, and restart the
+    services with both first: a service without the new key refuses requests. Run the same command again to resume
+    after an interruption.
 
     Example: mvplda serve rotate
     """
+    from sqlalchemy.exc import DBAPIError
+
     from ..serve.app import open_master, open_store
     from ..serve.master_rotation import rotate_master_key
+    from ..serve.schemas import Problem
 
-    with closing(open_store(settings)) as store:
-        count = rotate_master_key(settings, store, open_master(settings, create=False))
-    click.echo(f"{count} profiles have a new key and a new rotation")
+    with closing(open_store(settings, is_urgent=True)) as store:
+        try:
+            report = rotate_master_key(settings, store, open_master(settings, create=False))
+        except (KeyboardInterrupt, DBAPIError, OSError, Problem) as error:
+            reason = str(getattr(error, "orig", "") or getattr(error, "detail", "") or error)
+            raise click.ClickException(
+                f"the change of the master key is not finished, run it again: {reason or 'interrupted'}"
+            ) from error
+    click.echo(
+        f"{report.profiles - len(report.damaged)} profiles have a new key and a new rotation"
+    )
+    for name in sorted(report.damaged):
+        click.echo(f"damaged, and still with the old key: {name}")
+    if report.damaged:
+        raise SystemExit(1)

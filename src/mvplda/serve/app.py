@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,7 +37,7 @@ from .connections import TimeoutProtocol
 from .database import RowHeld
 from .deadlines import database_wait, no_answer
 from .idempotency import IdempotentCall
-from .keys import Caller, MasterKey
+from .keys import Caller, KeyRing, MasterKey, find_masters
 from .log_lines import log_formatter
 from .model_loading import open_model
 from .routes import router
@@ -182,27 +183,42 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
 # -- opening -----------------------------------------------------------------------------
 
 
-def open_store(settings: Settings) -> Store:
-    """Open the database of the settings, with the API keys of the environment."""
-    store = new_store(settings, settings.key_url)
+def open_store(settings: Settings, is_urgent: bool = False) -> Store:
+    """Open the database of the settings, with the API keys of the environment.
+
+    is_urgent : whether this process writes to SQLite before a running service
+    """
+    store = new_store(settings, settings.key_url, is_urgent)
     store.api_keys.environment = environment_keys()
     return store
 
 
-def new_store(settings: Settings, key_url: str | None) -> Store:
+def new_store(settings: Settings, key_url: str | None, is_urgent: bool = False) -> Store:
     """Open the database of the settings with a database of data keys; None: the same."""
     settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
-        return Store(settings.database_url, key_url, settings)
+        return Store(settings.database_url, key_url, settings, is_urgent)
     except DBAPIError as error:
         raise ParameterError(
             f"the database cannot be used: {error.orig}. Is it running, and are --database, user and password right?"
         ) from error
 
 
-def open_master(settings: Settings, create: bool) -> MasterKey:
+def master_folder(settings: Settings) -> Path | None:
+    """Return the folder of the file of the master key; None if the key must come from the environment."""
     local = settings.database is None or settings.database.startswith("sqlite")
-    return MasterKey.find(settings.data if local else None, create)
+    return settings.data if local else None
+
+
+def open_master(settings: Settings, create: bool) -> MasterKey:
+    return MasterKey.find(master_folder(settings), create)
+
+
+def open_masters(settings: Settings, create: bool) -> KeyRing:
+    """Return the master keys, two while the key is changed; keys that are made later are found when needed."""
+    folder = master_folder(settings)
+    first = MasterKey.find(folder, create)
+    return KeyRing([first, *find_masters(folder)], partial(find_masters, folder))
 
 
 def open_service(settings: Settings) -> Service:
@@ -215,8 +231,8 @@ def open_service(settings: Settings) -> Service:
             "make one with mvplda serve key NAME --role admin"
         )
     store.api_keys.require()
-    master = open_master(settings, store.meta("master") is None)
-    return Service(store, master, model, settings)
+    masters = open_masters(settings, store.meta("master") is None)
+    return Service(store, masters, model, settings)
 
 
 # -- the server --------------------------------------------------------------------------

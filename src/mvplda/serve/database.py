@@ -7,7 +7,8 @@ import sqlite3
 import threading
 import time
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,6 +20,7 @@ from ..exceptions import ParameterError
 from .deadlines import no_answer
 from .schemas import Problem
 from .settings import Settings
+from .turns import Turns, too_many_writers
 
 # PostgreSQL: number of the lock under which hosts that start at the same time create tables in turn.
 ADVISORY_LOCK = 7215843
@@ -96,24 +98,28 @@ class Database:
     ----------
     url : ``sqlite:///folder/mvplda.sqlite`` or ``postgresql://...``
     settings : timeouts, and the number of threads that connect at the same time
+    is_urgent : whether this process writes to SQLite before others that are not urgent
     """
 
-    def __init__(self, url: str, settings: Settings) -> None:
+    def __init__(self, url: str, settings: Settings, is_urgent: bool = False) -> None:
         self.engine = create_engine(url, settings)
         self.is_postgres = self.engine.dialect.name == "postgresql"
         # SQLite polls for its lock; threads of one process wait for each other here instead
         self._writer = None if self.is_postgres else threading.Lock()
         self._lock_s = settings.lock_timeout_s
+        self._turns: Turns | None = None
+        if not self.is_postgres:
+            self._turns = Turns(Path(str(self.engine.url.database)), is_urgent)
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
         """Open a transaction that writes."""
         lock = self._writer
         if lock is not None and not lock.acquire(timeout=self._lock_s):
-            detail = "too many calls are waiting to write: nothing was changed"
-            raise Problem(503, "database", detail, wait=2)
+            raise too_many_writers()
         try:
-            with self.engine.connect() as connection:
+            turn = nullcontext() if self._turns is None else self._turns.next(self._lock_s)
+            with turn, self.engine.connect() as connection:
                 if lock is not None:
                     connection = connection.execution_options(writes=True)
                 with self._transaction(connection):

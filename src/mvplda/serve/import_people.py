@@ -26,6 +26,8 @@ IDS_OF_USER = (
     .where(PROFILES.c.user_id == bindparam("user"))
     .where(PROFILES.c.state != "deleted")
 )
+# Largest difference of the components of two shares of one vector: stored shares are rounded when they are rotated.
+ROUNDING = 4
 
 
 @dataclass
@@ -158,4 +160,11 @@ def is_stored(
     if not stored["shares"]:
         return False
     share = service.model.share(vector[None])[0]
-    return any(np.array_equal(share, other) for other in stored["shares"])
+    return any(is_same_share(share, other) for other in stored["shares"])
+
+
+def is_same_share(share: NDArray[np.generic], stored: NDArray[np.generic]) -> bool:
+    """Return whether two shares are equal, except for the rounding of the stored one's rotation."""
+    return share.shape == stored.shape and bool(
+        np.allclose(share.astype(np.float64), stored.astype(np.float64), rtol=1e-9, atol=ROUNDING)
+    )

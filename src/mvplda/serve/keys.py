@@ -8,8 +8,10 @@ import hmac
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -31,6 +33,11 @@ MASTER = "MVPLDA_MASTER_KEY"
 NEW_MASTER = "MVPLDA_NEW_MASTER_KEY"
 # Bytes of the mark of a master key that precede a wrapped data key.
 MARK_BYTES = 8
+# Hexadecimal digits of the same bytes, by which stored data name their master key.
+MARK_DIGITS = 2 * MARK_BYTES
+# File of the master key in the data folder, and of the key that a rotation changes to.
+MASTER_FILE = "master.key"
+NEW_MASTER_FILE = "master.key.new"
 # Length of a wrapped data key: mark, nonce, key and tag.
 WRAPPED_BYTES = MARK_BYTES + 12 + KEY_BYTES + 16
 # Seconds between two searches for a master key that is not known yet.
@@ -60,7 +67,7 @@ class MasterKey:
             raise ParameterError(
                 f"set {MASTER} to 32 bytes in base64: hosts that share a database share the key"
             )
-        path = folder / "master.key"
+        path = folder / MASTER_FILE
         if create and not path.exists():
             make_key_file(path)
         if not path.exists():
@@ -83,7 +90,7 @@ class MasterKey:
     def derived(self, purpose: str) -> bytes:
         return hmac.digest(self.key, f"mvplda {purpose}".encode(), "sha256")
 
-    @property
+    @cached_property
     def mark(self) -> str:
         """Mark of the master key, which is stored in the database to refuse other keys."""
         return self.derived("check").hex()
@@ -117,7 +124,8 @@ class KeyRing:
         self.first = masters[0]
         self._search = search
         self._searched_at = -SEARCH_S
-        self._masters = {master.mark: master for master in masters}
+        # of equal keys the first one
+        self._masters = {master.mark: master for master in reversed(masters)}
 
     def find(self, mark: str) -> MasterKey | None:
         """Return the key of a mark, or of its first digits; None if it cannot be found."""
@@ -141,6 +149,32 @@ class KeyRing:
 
     def all(self) -> list[MasterKey]:
         return list(self._masters.values())
+
+
+def find_masters(folder: Path | None) -> list[MasterKey]:
+    """Return the master keys that exist now: the present one, and the one that a rotation changes to.
+
+    They come from the environment, else from files in the data folder.
+    """
+    if os.environ.get(MASTER):
+        return read_masters(
+            partial(MasterKey.from_environment, name) for name in (MASTER, NEW_MASTER)
+        )
+    if folder is None:
+        return []
+    paths = [folder / name for name in (MASTER_FILE, NEW_MASTER_FILE)]
+    return read_masters(partial(MasterKey.from_file, path) for path in paths)
+
+
+def read_masters(sources: Iterable[Callable[[], MasterKey | None]]) -> list[MasterKey]:
+    """Return the master keys of sources; keys that are not there, or not complete yet, are left out."""
+    masters = []
+    for read in sources:
+        with suppress(OSError, ParameterError):
+            master = read()
+            if master is not None:
+                masters.append(master)
+    return masters
 
 
 def make_key_file(path: Path) -> None:

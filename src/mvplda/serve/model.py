@@ -1,4 +1,4 @@
-"""The model of the service: a bundle of any scorer, its extractor, and the rotation of stored sums."""
+"""The model of the service: a bundle of any scorer and its extractor; evidence in whole numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from ..voice.domain.posterior import SESSION_VIEW
 from ..voice.extractors.extractor import Extractor
 from ..voice.prompts import VOCABULARY, TextModel
 from .cells import Cell, Integers, merge_cells
-from .keys import TemplateRotation, rotation_matrix
 from .schemas import ExtractorInfo, HalfPoint, ModelCard, OperatingPointReply, Problem
 
 # Unit of stored sums, which are whole numbers: a removed enrolment leaves no rounding error behind.
@@ -95,10 +94,9 @@ def label_of(phrase: str) -> str:
 
 
 class Model:
-    """Model of the service: a bundle, its extractor and the secret rotation of evidence.
+    """Model of the service: a bundle and its extractor.
 
-    The service stores `evidence`, rotated by a secret and rounded to whole numbers. Scores are computed from sums of
-    these, rotated back, so that no scorer has to support the rotation.
+    The service stores `evidence`, rounded to whole numbers; scores are computed from sums of these.
 
     Parameters
     ----------
@@ -138,7 +136,6 @@ class Model:
             self.notice = NOT_CALIBRATED
         self.known_phrases = self._known_phrases()
         self.rank = int(np.shape(self.scorer.evidence(np.ones((1, self.scorer.width_in))))[1])
-        self.set_secret(b"")
 
     def _use(self, bundle: Bundle) -> None:
         self.bundle = bundle
@@ -149,15 +146,6 @@ class Model:
     def has_domain(self) -> bool:
         """Whether the scorer can be deployed to the domain of stored profiles."""
         return isinstance(self.scorer, Deployable)
-
-    def set_secret(self, secret: bytes) -> None:
-        """Set the secret of the rotation of stored sums; an empty one rotates nothing."""
-        self._secret = secret
-        self._rotation = TemplateRotation(secret, self.rank)
-
-    def index_rotation(self, width: int) -> Array:
-        """Return the rotation of vectors and tests for a search in the database; it preserves their products."""
-        return rotation_matrix(self._secret and self._secret + b" index", width)
 
     def deployed(self, profiles: Sequence[Sequence[Cell]]) -> Model:
         """Return the model in the domain of some profiles' sums; without profiles, in the domain of training."""
@@ -211,18 +199,17 @@ class Model:
         return stored
 
     def share(self, vectors: NDArray[Any]) -> Integers:
-        """Return (n, r) summands of stored sums: the evidence of raw vectors, rotated, in whole numbers."""
+        """Return (n, r) summands of stored sums: the evidence of raw vectors, in whole numbers."""
         prepared = self.bundle.prepare(vectors.astype(np.float64))
         y = np.asarray(self.scorer.evidence(prepared), dtype=np.float64)
         if not np.isfinite(y).all() or np.abs(y).max() > LARGEST:
             raise DataError("the vector is unlike all vectors that the model was trained on")
-        return np.rint(self._rotation.apply(y) / UNIT).astype(np.int64)
+        return np.rint(y / UNIT).astype(np.int64)
 
     def sums(self, cells: Sequence[Cell]) -> tuple[Array, Array]:
         """Return (n, r) sums in the scorer's coordinates, and (n,) counts."""
         totals = np.stack([cell.total for cell in cells]).astype(np.float64)
-        y = self._rotation.undo(totals * UNIT)
-        return y, np.array([cell.count for cell in cells], dtype=np.float64)
+        return totals * UNIT, np.array([cell.count for cell in cells], dtype=np.float64)
 
     def unlabelled(self, cells: Sequence[Cell]) -> Profiles:
         """Return profiles of one cell each, without phrases and sessions."""

@@ -35,7 +35,6 @@ from .schemas import (
 from .store import DATABASE_TIME, DAY, Transaction, iso, optional_iso
 from .tables import (
     AUDIT,
-    CHANGES,
     DATA_KEYS,
     ENROLMENTS,
     PROFILES,
@@ -83,10 +82,9 @@ SENTENCES = {
 BY_ID = sa.select(PROFILES).where(PROFILES.c.id == bindparam("name"))
 EXISTING = sa.select(PROFILES.c.id).where(PROFILES.c.id.in_(bindparam("names", expanding=True)))
 LAST_CHANGE = CHANGE_NUMBER.scalar_subquery().label("last_change")
-WRITE_MASTER = sa.select(CHANGES.c.master).scalar_subquery().label("write_master")
 # rows that another connection holds are left out: nobody waits for them. SQLite locks the whole database
 LOCKED = (
-    sa.select(PROFILES, LAST_CHANGE, WRITE_MASTER)
+    sa.select(PROFILES, LAST_CHANGE)
     .where(PROFILES.c.id.in_(bindparam("names", expanding=True)))
     .order_by(PROFILES.c.id)
     .with_for_update(skip_locked=True)
@@ -292,7 +290,7 @@ class ProfileStore:
             detail = "Nothing is stored of a person without consent: consent.given must be true."
             raise Problem(422, "no-consent", detail)
         name = secrets.token_hex(16)
-        wrapped = self.templates.vault.wrap(secrets.token_bytes(32), name)
+        wrapped = self.templates.wrap(work, secrets.token_bytes(32), name)
         with self.store.keys(work) as keys:
             keys.run(DATA_KEYS.insert(), profile=name, wrapped=wrapped)
         columns: dict[str, object] = {
@@ -513,7 +511,7 @@ class ProfileStore:
         try:
             self.templates.data_key(work, row.id)
         except DamagedProfile:
-            wrapped = self.templates.vault.wrap(secrets.token_bytes(32), row.id)
+            wrapped = self.templates.wrap(work, secrets.token_bytes(32), row.id)
             with self.store.keys(work) as keys:
                 keys.run(SET_KEY, name=row.id, key=wrapped)
         try:

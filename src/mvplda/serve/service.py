@@ -18,13 +18,13 @@ from .damage import mark_profiles
 from .database import UnreadableRows
 from .idempotency import Answer, IdempotentCall, IdempotentCalls
 from .index import SpeakerSearch
-from .keys import Caller, MasterKey, Vault
+from .keys import Caller, KeyRing, MasterKey, Vault
 from .model import Model
 from .profiles import ProfileStore, audit_entry
 from .recordings import ProcessedRecording, process_recording
 from .schemas import AuditPage, IdentifyReply, ModelInfo, Problem, ProfileReply, VerifyReply
 from .settings import Settings
-from .store import DAY, SERVICE, Store, Transaction
+from .store import DAY, SERVICE, MasterKeyChanged, Store, Transaction
 from .tables import ANSWERS, AUDIT, CHALLENGES, RATES, AuditRow
 from .templates import Templates
 from .verifier import Attempt, Verifier
@@ -48,17 +48,17 @@ class Service:
     def __init__(
         self,
         store: Store,
-        master: MasterKey,
+        master: KeyRing | MasterKey,
         model: Model,
         settings: Settings | None = None,
     ) -> None:
         settings = settings or Settings()
-        store.bind(master.mark)
-        model.set_secret(master.derived("rotation"))
+        vault = Vault(master)
+        store.bind(vault.masters)
         self.store = store
         self.model = model
         self.settings = settings
-        self.templates = Templates(store, Vault(master), settings)
+        self.templates = Templates(store, vault, settings)
         self.idempotency = IdempotentCalls(settings.answers_s, store.is_postgres)
         self.profiles = ProfileStore(self.templates, model)
         self.verifier = Verifier(self.profiles, self.idempotency)
@@ -125,10 +125,13 @@ class Service:
             return self.idempotency.find(work, call)
 
     def _run(self, operation: Callable[[], Result]) -> Result:
-        """Run an operation, mark the damage that it found, and repeat it if damaged rows of others stopped it."""
+        """Run an operation, and mark the damage that it found.
+
+        It is repeated if damaged rows of others or a change of the master key stopped it.
+        """
         try:
             for _ in range(REPEATS):
-                with suppress(UnreadableRows):
+                with suppress(UnreadableRows, MasterKeyChanged):
                     return operation()
                 self.mark_damaged()
         finally:

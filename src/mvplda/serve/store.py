@@ -21,7 +21,7 @@ from ..exceptions import FileFormatError, ParameterError
 from .api_keys import ApiKeys
 from .database import Database, lock_hosts
 from .erasure import bind_key_database
-from .keys import Caller
+from .keys import MASTER, NEW_MASTER, Caller, KeyRing
 from .schemas import Problem
 from .settings import Settings
 from .tables import (
@@ -64,10 +64,14 @@ NUMBER_PROFILES = (
     .values(change=bindparam("number"))
 )
 COUNT_DAMAGED = sa.select(sa.func.count()).where(is_damaged)
-# The master key, and while it is changed the one before.
-MASTER_MARKS = sa.select(META.c.value).where(META.c.name.in_(["master", "master before"]))
+# Name of the mark of the master key before, while it is changed.
+BEFORE = "master before"
+MASTER_MARKS = sa.select(META.c.value).where(META.c.name.in_(["master", BEFORE]))
 META_VALUE = sa.select(META.c.value).where(META.c.name == bindparam("name"))
-SET_MASTER = CHANGES.update().values(master=bindparam("mark"))
+# A change of the master key may have set another mark meanwhile.
+SET_FIRST_MASTER = (
+    CHANGES.update().where(CHANGES.c.master.is_(None)).values(master=bindparam("mark"))
+)
 DATA_KEY = sa.select(DATA_KEYS.c.wrapped).where(DATA_KEYS.c.profile == bindparam("profile"))
 DESTROY_KEY = DATA_KEYS.delete().where(DATA_KEYS.c.profile == bindparam("profile"))
 
@@ -77,6 +81,7 @@ DESTROY_KEY = DATA_KEYS.delete().where(DATA_KEYS.c.profile == bindparam("profile
 class Transaction:
     """One transaction, for one caller.
 
+    ``master`` is the mark of the master key for data that the transaction writes; None: the first key of the process.
     ``now`` is the time of the database where several hosts share it, because their clocks may differ. The names of
     profiles that the transaction changes are collected in ``changed``; they are numbered at its end.
     """
@@ -86,9 +91,11 @@ class Transaction:
         connection: sa.Connection,
         clock: Callable[[], float] | None = None,
         caller: Caller = SERVICE,
+        master: str | None = None,
     ) -> None:
         self.connection = connection
         self.caller = caller
+        self.master = master
         self.changed: set[str] = set()
         self.notes: list[dict[str, object]] = []
         self._clock = clock
@@ -160,20 +167,26 @@ class Store:
     url : ``sqlite:///folder/mvplda.sqlite`` or ``postgresql://...``
     key_url : database of the data keys, so that they are not backed up with the data; None: the same database
     settings : timeouts
+    is_urgent : whether this process writes to SQLite before others that are not urgent
     """
 
     def __init__(
-        self, url: str, key_url: str | None = None, settings: Settings | None = None
+        self,
+        url: str,
+        key_url: str | None = None,
+        settings: Settings | None = None,
+        is_urgent: bool = False,
     ) -> None:
         settings = settings or Settings()
-        self.database = Database(url, settings)
+        self.database = Database(url, settings, is_urgent)
         self.key_database = self.database
         if key_url is not None:
-            self.key_database = Database(key_url, settings)
+            self.key_database = Database(key_url, settings, is_urgent)
         self.is_postgres = self.database.is_postgres
         # None: the clock of the database
         self.clock: Callable[[], float] | None = None if self.is_postgres else time.time
         self.master: str | None = None
+        self._masters: KeyRing | None = None
         self.api_keys = ApiKeys(self)
         self._migrate()
 
@@ -203,7 +216,7 @@ class Store:
     def write(self, caller: Caller = SERVICE) -> Iterator[Transaction]:
         """Open a transaction that may change rows; an exception undoes all of it."""
         with self.database.begin() as connection:
-            work = Transaction(connection, self.clock, caller)
+            work = Transaction(connection, self.clock, caller, self.master)
             yield work
             if work.notes:
                 work.run_each(AUDIT.insert(), work.notes)
@@ -222,28 +235,43 @@ class Store:
         has read a number has read all smaller ones. It is the last lock to be taken, and held for the commit only.
         """
         counter = work.run(COUNT_CHANGE).one()
-        if self.master not in (None, counter.master):
-            raise rotated()
+        if work.master not in (None, counter.master):
+            raise self._changed_master(counter.master)
         names = sorted(work.changed)
         for start in range(0, len(names), NUMBERED):
             work.run(NUMBER_PROFILES, number=counter.number, names=names[start : start + NUMBERED])
 
-    def bind(self, master: str) -> None:
-        """Store the mark of the master key; raise if the database has the mark of another key."""
+    def _changed_master(self, mark: str) -> Problem:
+        """Return the problem of a transaction that used the master key before: it is repeated with the new one."""
+        if self._masters is None or self._masters.find(mark) is None:
+            return rotated()
+        self.master = mark
+        return MasterKeyChanged()
+
+    def bind(self, masters: KeyRing) -> None:
+        """Use the master keys of a process; the first one if the database is new.
+
+        Raises if a key is missing that data of the database were encrypted with.
+        """
         with self.write() as work:
             # of instances that start at the same time, the first one stores its mark
-            work.run(PUT_MASTER, master=master)
-            if self.meta("master", work) != master:
-                raise ParameterError(
-                    "the master key differs from the one that this database was created with: start the service "
-                    "with that key"
-                )
-            work.run(SET_MASTER, mark=master)
+            work.run(PUT_MASTER, master=masters.first.mark)
+            self.check_masters(masters, work)
+            master = self.meta("master", work)
+            work.run(SET_FIRST_MASTER, mark=master)
         self.master = master
+        self._masters = masters
 
-    def check_master(self, mark: str) -> None:
-        """Raise if the database was written with another master key."""
-        if self.meta("master") not in (None, mark):
+    def check_masters(self, masters: KeyRing, work: Transaction) -> None:
+        """Raise if a key is missing that data of the database were encrypted with."""
+        marks = list(work.run(MASTER_MARKS).scalars())
+        missing = [mark for mark in marks if masters.find(mark) is None]
+        if len(missing) == 1 and len(marks) == 2:
+            raise ParameterError(
+                "a change of the master key was interrupted, and one of the two keys is missing: run `mvplda serve "
+                f"rotate` again, with {MASTER} and {NEW_MASTER} as before if the keys come from the environment"
+            )
+        if missing:
             raise ParameterError(
                 "the master key differs from the one that this database was created with: use that key"
             )
@@ -259,7 +287,7 @@ class Store:
     def is_master(self, work: Transaction, mark: str) -> bool:
         """Return whether the database was written with the master key of a mark, or of its first digits."""
         marks = work.run(MASTER_MARKS).scalars()
-        return any(str(known).startswith(mark) for known in marks)
+        return mark != "" and any(str(known).startswith(mark) for known in marks)
 
     def count_damaged(self) -> int:
         """Return the number of damaged profiles; raise if the database does not answer."""
@@ -320,5 +348,14 @@ class Store:
             return {row.profile: row.wrapped for row in keys.run(query)}
 
 
+class MasterKeyChanged(Problem):
+    """The master key was changed during a transaction, which is repeated with the new key."""
+
+    def __init__(self) -> None:
+        detail = "the master key was changed meanwhile: nothing was changed, try again"
+        super().__init__(503, "master-key", detail, wait=1)
+
+
 def rotated() -> Problem:
-    return Problem(503, "master-key", "the master key was rotated: this service must be restarted")
+    detail = "the master key was changed: this service must be restarted with the new one"
+    return Problem(503, "master-key", detail)

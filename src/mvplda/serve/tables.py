@@ -41,12 +41,10 @@ class ProfileRow:
     version : number of changes of this profile
     model : fingerprint of the model that computed its sums
     damaged : time at which its stored data were found to be unreadable; None: they are readable
-    master : first digits of the mark of the master key by which its sums are rotated; None: the current one
     change : number of the last change, counted over all profiles
     rate_until : time until which earlier attempts use up the rate limit
     last_phrase : phrase of the last accepted challenge, which the next challenge avoids
-    last_change, write_master : number of the last change of any profile, and mark of the current master key; only
-        of locked rows
+    last_change : number of the last change of any profile; only of locked rows
     """
 
     id: str
@@ -69,9 +67,7 @@ class ProfileRow:
     rate_until: float | None
     last_phrase: str | None
     damaged: float | None
-    master: str | None
     last_change: int | None = None
-    write_master: str | None = None
 
     def texts(self) -> dict[str, str]:
         """Return the phrases of the profile: {label: text}; raise `ValueError` if they are damaged."""
@@ -144,6 +140,7 @@ class EnrolmentRow(NamedTuple):
     session : equal for recordings of one room, microphone and day
     share : encrypted summand of the sum of its phrase
     vector : encrypted vector, where vectors are stored
+    master : first digits of the mark of the master key by which its share is rotated
     """
 
     profile: str
@@ -155,6 +152,7 @@ class EnrolmentRow(NamedTuple):
     extractor: str | None
     speech_s: float
     created: float
+    master: str
 
     def is_readable(self) -> bool:
         """Return whether the columns that are not encrypted have values that the service may have written."""
@@ -205,7 +203,7 @@ CHANGES = Table(
     Column("master", Text),
 )
 
-# The last two fields are not stored.
+# The last field is not stored.
 PROFILES = Table(
     "profiles",
     METADATA,
@@ -214,7 +212,7 @@ PROFILES = Table(
         Column("id", Text, primary_key=True),
         Column("user_id", Text, index=True),
         Column("change", BigInteger, nullable=False, server_default=text("0"), index=True),
-    )[:-2],
+    )[:-1],
 )
 is_damaged = PROFILES.c.damaged.is_not(None)
 PROFILES_DAMAGED = Index(

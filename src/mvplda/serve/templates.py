@@ -1,4 +1,4 @@
-"""Voice templates: encrypted shares of sums, and vectors."""
+"""Voice templates: encrypted and rotated shares of sums, and vectors."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import numpy as np
 import sqlalchemy as sa
@@ -14,9 +15,10 @@ from numpy.typing import NDArray
 from sqlalchemy import bindparam
 from sqlalchemy.exc import DBAPIError
 
+from .._typing import Array
 from .cells import Cell, Integers, merge_cells
 from .database import UnreadableRows, is_corruption
-from .keys import UnknownMasterKey, Vault
+from .keys import MARK_DIGITS, TemplateRotation, UnknownMasterKey, Vault, rotation_matrix
 from .recordings import ProcessedRecording
 from .schemas import DamagedProfile, Problem
 from .settings import Settings
@@ -25,6 +27,8 @@ from .tables import ENROLMENTS, MARKS, EnrolmentRow, ProfileRow
 
 log = logging.getLogger("mvplda.serve")
 
+# Rotated sums with their profiles, by master key and length.
+SumGroups = dict[tuple[str, int], list[tuple[str, Cell]]]
 # Maximum number of profiles with sums in memory.
 CACHED = 20_000
 
@@ -40,7 +44,7 @@ SET_SHARE = (
     ENROLMENTS.update()
     .where(ENROLMENTS.c.profile == bindparam("name"))
     .where(ENROLMENTS.c.number == bindparam("position"))
-    .values(share=bindparam("sealed"))
+    .values(share=bindparam("sealed"), master=bindparam("digits"))
 )
 DELETE_ENROLMENTS = ENROLMENTS.delete().where(ENROLMENTS.c.profile == bindparam("name"))
 DELETE_MARKS = MARKS.delete().where(MARKS.c.profile == bindparam("name"))
@@ -57,7 +61,9 @@ def to_numbers(data: bytes) -> Integers:
 class Templates:
     """Stores templates, encrypted by the data key of their profile and bound to their row.
 
-    Sums are cached by profile and version: every change of a profile has a new version.
+    Shares are stored rotated by the master key that their row names, and sums are rotated back when they are read, so
+    that no scorer has to support the rotation. Sums are cached by profile and version: every change of a profile has a
+    new version.
     """
 
     def __init__(self, store: Store, vault: Vault, settings: Settings) -> None:
@@ -67,6 +73,7 @@ class Templates:
         self._lock = threading.Lock()
         self._cache: OrderedDict[str, tuple[int, list[Cell]]] = OrderedDict()
         self._damage: dict[str, str] = {}
+        self._rotations: dict[tuple[str, int], TemplateRotation] = {}
 
     def data_key(self, work: Transaction, name: str) -> bytes:
         """Return the data key of a profile, unwrapped; raise if it was destroyed or is damaged."""
@@ -89,6 +96,55 @@ class Templates:
             raise self.damage(name, "data key") from error
         except ValueError as error:
             raise self.damage(name, "data key") from error
+
+    def wrap(self, work: Transaction, key: bytes, name: str) -> bytes:
+        """Return a data key, wrapped by the master key of a transaction."""
+        try:
+            return self.vault.wrap(key, name, work.master)
+        except UnknownMasterKey as error:
+            raise rotated() from error
+
+    # -- rotation ------------------------------------------------------------
+
+    def index_rotation(self, mark: str | None, width: int) -> Array:
+        """Return the rotation of vectors and tests for a search in the database; it preserves their products."""
+        master = self.vault.masters.first if mark is None else self.vault.masters.find(mark)
+        if master is None:
+            raise rotated()
+        return rotation_matrix(master.derived("rotation") + b" index", width)
+
+    def _digits(self, work: Transaction) -> str:
+        """Return the first digits of the mark of the master key of a transaction."""
+        return (work.master or self.vault.masters.first.mark)[:MARK_DIGITS]
+
+    def _rotation(self, digits: str, rank: int) -> TemplateRotation:
+        """Return the rotation of a master key; raise if the key is unknown."""
+        rotation = self._rotations.get((digits, rank))
+        if rotation is None:
+            master = self.vault.masters.find(digits)
+            if master is None:
+                raise UnknownMasterKey(digits)
+            rotation = TemplateRotation(master.derived("rotation"), rank)
+            self._rotations[digits, rank] = rotation
+        return rotation
+
+    def _rotation_of(self, row: EnrolmentRow, rank: int) -> TemplateRotation:
+        """Return the rotation of a stored share; raise if its master key is unknown or its mark is damaged."""
+        try:
+            return self._rotation(str(row.master), rank)
+        except UnknownMasterKey as error:
+            with self.store.read() as work:
+                if self.store.is_master(work, error.mark):
+                    raise rotated() from error
+            raise self.damage(row.profile, f"recording {row.number}") from error
+
+    def _rotated(self, digits: str, share: Integers) -> bytes:
+        """Return a share as it is stored, before encryption."""
+        try:
+            rotation = self._rotation(digits, len(share))
+        except UnknownMasterKey as error:
+            raise rotated() from error
+        return to_bytes(np.rint(rotation.apply(share[None].astype(np.float64)))[0])
 
     # -- damaged data --------------------------------------------------------
 
@@ -165,16 +221,18 @@ class Templates:
         vector = None
         if self.settings.keep_vectors and recording.vector is not None:
             vector = self.vault.seal(key, recording.vector.astype("<f4").tobytes(), address)
+        digits = self._digits(work)
         row = EnrolmentRow(
             profile=profile.id,
             number=number,
             phrase=cell.phrase,
             session=cell.session,
-            share=self.vault.seal(key, to_bytes(cell.total), address),
+            share=self.vault.seal(key, self._rotated(digits, cell.total), address),
             vector=vector,
             extractor=extractor,
             speech_s=recording.speech_s,
             created=work.now,
+            master=digits,
         )
         work.run(ENROLMENTS.insert(), **row._asdict())
 
@@ -182,11 +240,18 @@ class Templates:
         self, work: Transaction, row: EnrolmentRow, share: Integers, key: bytes
     ) -> None:
         """Store another share for a recording."""
-        sealed = self.vault.seal(key, to_bytes(share), f"{row.profile} {row.number}")
-        work.run(SET_SHARE, sealed=sealed, name=row.profile, position=row.number)
+        digits = self._digits(work)
+        sealed = self.vault.seal(key, self._rotated(digits, share), f"{row.profile} {row.number}")
+        values = {"sealed": sealed, "digits": digits}
+        work.run(SET_SHARE, **values, name=row.profile, position=row.number)
 
     def share(self, row: EnrolmentRow, key: bytes) -> Integers:
-        """Return the decrypted share of a recording; raise if it is damaged."""
+        """Return the share of a recording, decrypted and rotated back; raise if it is damaged."""
+        share = self._stored_share(row, key)
+        return rotated_back(self._rotation_of(row, len(share)), [share])[0]
+
+    def _stored_share(self, row: EnrolmentRow, key: bytes) -> Integers:
+        """Return the decrypted share of a recording, rotated by its master key; raise if it is damaged."""
         data = self._open(row, row.share, key)
         if len(data) % 8:
             raise self.damage(row.profile, f"recording {row.number}")
@@ -224,7 +289,11 @@ class Templates:
                 self._cache.move_to_end(name)
                 return cells
         rows = self.enrolments(work, name)
-        cells = self._sums(rows, self.data_key(work, name)) if rows else []
+        cells = []
+        if rows:
+            stored: SumGroups = {}
+            group_sums(stored, name, self._stored_sums(rows, self.data_key(work, name)))
+            cells = self._rotated_back(stored)[name]
         if name in work.changed:
             # not committed yet: if this transaction fails, another change gets the same version
             return cells
@@ -248,16 +317,53 @@ class Templates:
         rows: dict[str, list[EnrolmentRow]] = {}
         for row in self.all_enrolments(work, names):
             rows.setdefault(row.profile, []).append(row)
-        cells = {}
-        for name, wrapped in self.store.all_keys(list(rows), work).items():
+        keys = self.store.all_keys(list(rows), work)
+        stored: SumGroups = {}
+        for name, wrapped in keys.items():
             with suppress(DamagedProfile):
-                cells[name] = self._sums(rows[name], self.unwrap(work, name, wrapped))
-        return cells
+                group_sums(
+                    stored, name, self._stored_sums(rows[name], self.unwrap(work, name, wrapped))
+                )
+        return self._rotated_back(stored)
 
-    def _sums(self, rows: Sequence[EnrolmentRow], key: bytes) -> list[Cell]:
-        recordings = [Cell(row.phrase, self.share(row, key), 1, row.session) for row in rows]
-        ranks = Counter(len(cell.total) for cell in recordings)
-        for row, cell in zip(rows, recordings, strict=True):
-            if len(cell.total) != ranks.most_common(1)[0][0]:
+    def _rotated_back(self, stored: SumGroups) -> dict[str, list[Cell]]:
+        """Return {profile: sums}, one cell per phrase and session; each group is rotated back by one product."""
+        cells: dict[str, list[Cell]] = {}
+        for (digits, rank), members in stored.items():
+            rotation = self._rotation(digits, rank)
+            totals = rotated_back(rotation, [cell.total for _, cell in members])
+            for (name, cell), total in zip(members, totals, strict=True):
+                cells.setdefault(name, []).append(replace(cell, total=total))
+        # while the master key is changed, sums of a profile may have two
+        return {
+            name: merge_cells(sums, per_phrase=True, per_session=True)
+            for name, sums in cells.items()
+        }
+
+    def _stored_sums(self, rows: Sequence[EnrolmentRow], key: bytes) -> list[tuple[str, Cell]]:
+        """Return the rotated sums of a profile, one per master key, phrase and session; raise if one is damaged."""
+        shares = [self._stored_share(row, key) for row in rows]
+        rank = Counter(map(len, shares)).most_common(1)[0][0]
+        recordings: dict[str, list[Cell]] = {}
+        for row, share in zip(rows, shares, strict=True):
+            if len(share) != rank:
                 raise self.damage(row.profile, f"recording {row.number}")
-        return merge_cells(recordings, per_phrase=True, per_session=True)
+            self._rotation_of(row, rank)
+            recordings.setdefault(row.master, []).append(Cell(row.phrase, share, 1, row.session))
+        return [
+            (digits, cell)
+            for digits, cells in recordings.items()
+            for cell in merge_cells(cells, per_phrase=True, per_session=True)
+        ]
+
+
+def group_sums(groups: SumGroups, name: str, sums: Sequence[tuple[str, Cell]]) -> None:
+    """Add the rotated sums of a profile to those of others with the same master key and length."""
+    for digits, cell in sums:
+        groups.setdefault((digits, len(cell.total)), []).append((name, cell))
+
+
+def rotated_back(rotation: TemplateRotation, sums: Sequence[Integers]) -> list[Integers]:
+    """Return sums without their rotation, in whole numbers."""
+    plain = rotation.undo(np.stack(sums).astype(np.float64))
+    return list(np.rint(plain).astype(np.int64))

@@ -20,11 +20,10 @@ from ..exceptions import ParameterError
 from ..scoring.search import SearchIndex
 from .cells import Cell, Integers, merge_cells
 from .database import lock_hosts
-from .domain import CHANGE_NUMBER
 from .model import VOICE, Model
 from .profiles import ProfileStore
 from .store import DAY, Transaction
-from .tables import PROFILES
+from .tables import CHANGES, PROFILES
 from .voice_memory import Scores
 
 # Profiles whose vectors are written in one transaction, which locks them for less than a second.
@@ -73,6 +72,7 @@ DELETE_VECTORS = sa.text("DELETE FROM voice_vectors WHERE profile IN :names").bi
 PUT_VECTOR = sa.text(
     "INSERT INTO voice_vectors (profile, version, vector) VALUES (:profile, :version, :vector)"
 )
+COUNTER = sa.select(CHANGES.c.number, CHANGES.c.master)
 COUNTS = (
     sa.select(PROFILES.c.enrollments)
     .distinct()
@@ -173,14 +173,14 @@ class VectorTable:
 
     def _version(self, work: Transaction) -> VectorVersion:
         """Return the version of the vectors for the current domain and numbers of recordings in the database."""
-        number = int(work.value(CHANGE_NUMBER))
+        counter = work.run(COUNTER).one()
         current = self._current
-        if current is not None and current[0] == number:
+        if current is not None and current[0] == counter.number:
             return current[1]
-        model = self.profiles.domain.deployed(work, number)
+        model = self.profiles.domain.deployed(work, counter.number)
         sample = self.profiles.domain.sample(work) if model.has_domain else []
         counts = sorted(work.run(COUNTS, model=model.fingerprint).scalars()) or [1]
-        dependencies = repr((__version__, model.fingerprint, counts, sample))
+        dependencies = repr((__version__, model.fingerprint, counts, sample, counter.master))
         # the search index depends on the counts of a profile, and not on its sums
         ones = np.ones(model.rank, dtype=np.int64)
         side = model.unlabelled([Cell("", ones, count) for count in counts])
@@ -189,9 +189,9 @@ class VectorTable:
             hashlib.sha256(dependencies.encode()).hexdigest(),
             model,
             index,
-            model.index_rotation(index.vectors.shape[1]),
+            self.profiles.templates.index_rotation(counter.master, index.vectors.shape[1]),
         )
-        self._current = (number, version)
+        self._current = (counter.number, version)
         return version
 
     def _write(self, work: Transaction, names: list[str], version: VectorVersion) -> int:

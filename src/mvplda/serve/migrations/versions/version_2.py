@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from mvplda.serve.tables import PROFILES, PROFILES_DAMAGED
+from mvplda.serve.tables import PROFILES_DAMAGED
 
 revision = "2"
 down_revision = "1"
@@ -15,7 +15,6 @@ def upgrade() -> None:
     # new databases get the present tables in version 1
     if "damaged" in columns:
         return
-    for name in ("damaged", "master"):
-        kind = PROFILES.c[name].type
-        op.add_column("profiles", sa.Column(name, kind, nullable=True))
+    op.add_column("profiles", sa.Column("damaged", sa.Double, nullable=True))
+    op.add_column("profiles", sa.Column("master", sa.Text, nullable=True))
     PROFILES_DAMAGED.create(connection)
