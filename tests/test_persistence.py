@@ -15,8 +15,9 @@ import pytest
 
 import mvplda
 from mvplda import atomic_files, preprocessing
-from mvplda.calibration import hypotheses, scores
+from mvplda.calibration import Calibrator, amount, hypotheses, scores
 from mvplda.exceptions import FileFormatError, LabelError, MvpldaError
+from mvplda.models import find_scorers
 from mvplda.persistence import REGISTRY, Persistent, load, state_of
 from mvplda.tensor_files import packed_chunks
 
@@ -98,6 +99,14 @@ def of_hypotheses() -> Any:
     )
 
 
+def by_amount() -> Any:
+    truth = np.arange(60) % 3
+    seconds = np.random.default_rng(4).uniform(0, 2, size=60)
+    return amount.AmountCalibrator().fit(
+        hypothesis_logs(), truth, speakers=np.arange(60) % 7, measures={"log seconds": seconds}
+    )
+
+
 MAKERS: dict[str, Callable[[], Any]] = {
     "PLDA": plda,
     "MultiviewPLDA": multiview,
@@ -108,6 +117,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "Bundle": bundle,
     "trained Bundle": trained,
     "LinearCalibrator": lambda: scores.LinearCalibrator().fit(SCORES, KINDS),
+    "AmountCalibrator": by_amount,
     "HypothesisCalibrator": of_hypotheses,
     "SufficientStatistics": lambda: mvplda.SufficientStatistics.from_arrays(X, LABELS),
     **{
@@ -124,7 +134,7 @@ def use(held: Any) -> Any:
     """What an object from a file gives for ordinary input."""
     if isinstance(held, mvplda.SufficientStatistics):
         return (held + held).variance
-    if isinstance(held, hypotheses.HypothesisCalibrator):
+    if isinstance(held, Calibrator):
         return list(held.transform(hypothesis_logs()).values())
     if isinstance(held, scores.LinearCalibrator):
         return held.transform(SCORES)
@@ -213,7 +223,7 @@ def try_it(path: Path, what: Any) -> bool:
 
 
 def test_every_class_is_tried() -> None:
-    _ = mvplda.Bundle  # which imports all of them
+    _ = mvplda.Bundle, find_scorers()  # which import all of them
     own = {n for n, c in REGISTRY.items() if c.__module__.startswith("mvplda.") and n[0] != "_"}
     assert own - set(WITHOUT_FILES) - set(MAKERS) == set()
 

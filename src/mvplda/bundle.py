@@ -7,18 +7,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
-from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_is_fitted
 
 from ._typing import AnyArray, Array, IntArray, Json, Labels, Names
 from .backend import is_torch, like, to_host
 from .calibration import Calibrator, Measures
 from .decisions import OperatingPoint, point_for
+from .estimator import Estimator, check_is_fitted
 from .exceptions import DataError, ParameterError
 from .labels import as_array, base_columns
 from .models.base import BaseScorer
@@ -39,7 +37,6 @@ from .persistence import (
     ordinary_vectors,
     put_component,
 )
-from .preprocessing import Step
 from .scoring.answer import Answer, question_key
 from .scoring.pair_terms import PairTerms
 from .scoring.profiles import Profiles, ProfilesLike
@@ -54,13 +51,18 @@ from .scoring.question import (
 )
 from .tensor_files import State, Tensors
 
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
+
+    from .preprocessing import Step
+
 V = TypeVar("V")
 
 UNDEPLOYED = "undeployed"
 """Last part of the keys of calibrations and points for `Bundle.paired`, such as ``speaker+phrase|undeployed``."""
 
 
-class Bundle(BaseScorer, BaseEstimator):
+class Bundle(BaseScorer, Estimator):
     """Preprocessing, scorer and calibrations as one system: raw vectors in, calibrated LLRs out.
 
     A bundle is a scorer; `llr` returns the LLRs of its scorer, `answer` calibrated LLRs.
@@ -115,6 +117,8 @@ class Bundle(BaseScorer, BaseEstimator):
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         """Fit the preprocessing, then the scorer to the preprocessed vectors."""
         if self.preprocessing is not None:
+            from sklearn.pipeline import Pipeline
+
             if not isinstance(self.preprocessing, Pipeline):
                 raise ParameterError(
                     f"preprocessing must be a Pipeline or None; got {self.preprocessing!r}"
@@ -384,12 +388,13 @@ class Bundle(BaseScorer, BaseEstimator):
 
     def get_state(self) -> State:
         arrays: Tensors = {}
-        steps = [
-            [name, put_component(arrays, f"preprocessing/{i}", step, Step)]
-            for i, (name, step) in enumerate(self._steps())
-        ]
+        steps = None
+        if self.preprocessing is not None:
+            from .preprocessing import put_pipeline
+
+            steps = put_pipeline(arrays, "preprocessing", self.preprocessing)
         values: Json = {
-            "preprocessing": steps or None,
+            "preprocessing": steps,
             "extractor": self.extractor,
             "scorer": put_component(arrays, "scorer", self._scorer(), BaseScorer),
             "calibrations": {
@@ -424,12 +429,13 @@ class Bundle(BaseScorer, BaseEstimator):
 
     @classmethod
     def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
-        steps = [
-            (name, get_component(arrays, f"preprocessing/{i}", about, Step))
-            for i, (name, about) in enumerate(values["preprocessing"] or ())
-        ]
+        preprocessing = None
+        if values["preprocessing"]:
+            from .preprocessing import get_pipeline
+
+            preprocessing = get_pipeline(arrays, "preprocessing", values["preprocessing"])
         return cls(
-            Pipeline(steps) if steps else None,
+            preprocessing,
             get_component(arrays, "scorer", values["scorer"], BaseScorer),
             values["extractor"],
             {

@@ -36,12 +36,13 @@ FEATURE_NAMES = "feature_names_in_"
 MAX_WIDTH = 2**20
 """Largest number of columns of vectors that a file may require."""
 EXTRACTOR_SUFFIX = ".extractor"
-
+"""Suffix of the file beside vectors that contains the name of their extractor."""
 DISPLAY_SETTINGS = ("verbose",)
 """Settings without influence on results; files do not contain them."""
-"""Suffix of the file beside vectors that contains the name of their extractor."""
 REGISTRY: dict[str, type[Persistent]] = {}
 """Subclasses of `Persistent` by name."""
+CLASS_MODULES = (".bundle", ".models.built_in", ".preprocessing")
+"""Modules whose import registers the classes of model files."""
 
 
 class Persistent:
@@ -207,8 +208,8 @@ def restore(arrays: Tensors, about: dict[str, Any], kind: type[Any]) -> Any:
     """Restore a component of a class `kind` from its state."""
     name = about["class"]
     if name not in REGISTRY:
-        # The bundle imports all scorers, which register themselves.
-        import_module(".bundle", __package__)
+        for module in CLASS_MODULES:
+            import_module(module, __package__)
     if name not in REGISTRY:
         load_entry_points("scorers")
         load_entry_points("calibrators")

@@ -11,6 +11,7 @@ because it is the step that a Gaussian model cannot represent. `standard_chain` 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -26,8 +27,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array, FloatArray, Labels
 from .exceptions import DataError, ParameterError, RankCappedWarning
-from .persistence import Persistent, check_answers
+from .persistence import Persistent, check_answers, get_component, put_component
 from .statistics.record import HARDLY_VARIES, hardly_vary
+from .tensor_files import Tensors
 from .vector_checks import checked_vectors
 
 __all__ = ["standard_chain"]
@@ -291,6 +293,25 @@ class RectifiedRoot(OneToOneFeatureMixin, Step):
         if self.rectified_:
             X = np.asarray(np.sign(X) * np.sqrt(np.abs(X)))
         return X
+
+
+def put_pipeline(arrays: Tensors, prefix: str, pipeline: Pipeline) -> list[list[Any]] | None:
+    """Add the arrays of the steps of a pipeline to those of its container; return [name, values] of each step."""
+    steps = [
+        [name, put_component(arrays, f"{prefix}/{i}", step, Step)]
+        for i, (name, step) in enumerate(pipeline.steps)
+    ]
+    return steps or None
+
+
+def get_pipeline(arrays: Tensors, prefix: str, steps: Iterable[Sequence[Any]]) -> Pipeline:
+    """Restore the pipeline that `put_pipeline` stored under a prefix."""
+    return Pipeline(
+        [
+            (name, get_component(arrays, f"{prefix}/{i}", about, Step))
+            for i, (name, about) in enumerate(steps)
+        ]
+    )
 
 
 def unit_chain(dim: int | None = None) -> Pipeline:

@@ -82,13 +82,14 @@ def check_feature_names(estimator: object, X: Any, *, reset: bool) -> None:
 
     reset : keep the names of `X`, and forget earlier ones; arrays have no names
     """
-    from sklearn.utils.validation import validate_data  # slow to import
-
     if reset:
         for name in ("feature_names_in_", "n_features_in_"):
             estimator.__dict__.pop(name, None)
     if not hasattr(X, "columns"):
         return
+    # imported late: slow to import, and arrays have no names
+    from sklearn.utils.validation import validate_data
+
     try:
         validate_data(estimator, X, reset=reset, skip_check_array=True)
     except (TypeError, ValueError) as error:

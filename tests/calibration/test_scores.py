@@ -401,7 +401,7 @@ def test_the_gradient_of_the_calibration_of_hypotheses_is_exact(
         costs.append(cost)
         return minimize(cost, *args, **options)
 
-    monkeypatch.setattr("mvplda.calibration.hypotheses.minimize", recording_minimize)
+    monkeypatch.setattr("scipy.optimize.minimize", recording_minimize)
     logs, truth = hypothesis_trials(np.random.default_rng(3), (10, 12, 9, 20))
     HypothesisCalibrator().fit(logs, truth, speakers=np.arange(len(truth)) % 8)
     (cost,) = costs

@@ -25,7 +25,7 @@ from sklearn.pipeline import Pipeline
 from mvplda import Bundle, Committee, CosineScorer, MultiviewPLDA
 from mvplda.calibration.hypotheses import HypothesisCalibrator
 from mvplda.decisions import OperatingPoint
-from mvplda.models.base import SCORERS
+from mvplda.models import SCORERS
 from mvplda.preprocessing import LengthNormalisation
 from mvplda.serve import challenges
 from mvplda.serve.app import create_app

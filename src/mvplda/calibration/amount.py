@@ -7,10 +7,9 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import Bounds, minimize
-from sklearn.utils.validation import check_is_fitted
 
 from .._typing import Array, BoolArray, IntArray, Json, Names
+from ..estimator import check_is_fitted
 from ..exceptions import DataError, NumericalError, ParameterError
 from ..labels import as_array
 from ..persistence import check_answers
@@ -490,6 +489,9 @@ def _fit_additive(
         gradient += standardised / np.append(SCALE_DEVIATION, deviation) / speakers
         penalty = 0.5 * float(standardised @ standardised) / speakers
         return penalty - float(trial_weights @ np.log(likelihood)), gradient
+
+    # slow to import, and only a fit needs it
+    from scipy.optimize import Bounds, minimize
 
     result = minimize(
         cost,

@@ -8,9 +8,9 @@ from typing import ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 
 from .._typing import Array, Json
+from ..estimator import Estimator
 from ..exceptions import ParameterError
 from ..persistence import Persistent
 from ..scoring.question import Hypothesis, LogLikelihoods, NearMatches
@@ -30,7 +30,7 @@ class GraphArray(Protocol):
 G = TypeVar("G", bound=GraphArray)
 
 
-class Calibrator(Persistent, BaseEstimator, ABC):
+class Calibrator(Persistent, Estimator, ABC):
     """Maps the log-likelihoods of hypotheses to calibrated ones, for one question.
 
     A new calibrator is one file: a class with `fit`, `transform` and `FITTED`, and a line that imports it in

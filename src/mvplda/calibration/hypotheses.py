@@ -11,11 +11,10 @@ from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import Bounds, minimize
 from scipy.special import expit
-from sklearn.utils.validation import check_is_fitted
 
 from .._typing import Array, IntArray, Json
+from ..estimator import check_is_fitted
 from ..exceptions import DataError, NumericalError
 from ..labels import as_array
 from ..persistence import check_answers
@@ -329,6 +328,9 @@ def _fit_multinomial(
     lower[1:first_constant] = 0.0
     lower[-1] = -15.0
     upper = np.append(np.full(len(centre), np.inf), 0.0)
+    # slow to import, and only a fit needs it
+    from scipy.optimize import Bounds, minimize
+
     result = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=Bounds(lower, upper))
     if not np.isfinite(result.x).all():
         raise NumericalError("the calibration is not finite: check that the log-likelihoods are")

@@ -7,11 +7,9 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 
 from .._typing import Array, BoolArray
+from ..estimator import Estimator, check_is_fitted
 from ..exceptions import (
     DataError,
     FewSpeakersWarning,
@@ -30,7 +28,7 @@ ENOUGH_SPEAKERS = 30
 """Effective number of speakers below which a fit warns."""
 
 
-class LinearCalibrator(Persistent, BaseEstimator):
+class LinearCalibrator(Persistent, Estimator):
     """Calibrates scores by logistic regression: LLR = slope * score + intercept.
 
     Targets and non-targets have the same total weight, whatever their numbers.
@@ -80,6 +78,7 @@ class LinearCalibrator(Persistent, BaseEstimator):
             and each target trial counts as a speaker
         """
         # slow to import, and only a fit needs it
+        from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
 
         values = _finite(scores)

@@ -1,10 +1,13 @@
-"""Scorers. The imports below register them for model files and the command line."""
+"""Scorers. Classes are imported when they are first used, because some of them import scikit-learn."""
 
-from .base import SCORERS, BaseScorer, find_scorers
-from .committee import Committee
-from .cosine import CosineScorer
-from .multiview import MultiviewPLDA
-from .plda import PLDA
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .base import BaseScorer, find_scorers
+
+if TYPE_CHECKING:
+    from .base import SCORERS
+    from .built_in import PLDA, Committee, CosineScorer, MultiviewPLDA
 
 __all__ = [
     "PLDA",
@@ -15,3 +18,11 @@ __all__ = [
     "MultiviewPLDA",
     "find_scorers",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        built_in = import_module(".built_in", __name__)
+        # complete only when all scorers are imported
+        return find_scorers() if name == "SCORERS" else getattr(built_in, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

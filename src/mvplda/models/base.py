@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import ClassVar, NamedTuple, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from .._optional import load_entry_points
 from .._typing import AnyArray, Array, Json, Labels, Names, Ranks, Views
 from ..backend import cast, dtype_name, empty, is_torch, to_host
+from ..estimator import check_is_fitted
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import check_view_names
 from ..persistence import Persistent, check_finite, check_width, ordinary_vectors
@@ -57,6 +58,7 @@ SCORERS: dict[str, type[BaseScorer]] = {}
 
 def find_scorers() -> dict[str, type[BaseScorer]]:
     """Return all scorers by name, including those of plug-ins (entry points of the group ``mvplda.scorers``)."""
+    import_module(".built_in", __package__)
     load_entry_points("scorers")
     return SCORERS
 
@@ -69,7 +71,7 @@ class BaseScorer(Persistent):
     arguments of one; a scorer raises an error for questions that it cannot answer.
 
     A new scorer is one file: a class with `fit`, `views_`, `width_in`, `project`, `pair_terms` and `_key`, and a line
-    in ``mvplda/models/__init__.py`` that imports it, or an entry point. The test of all scorers,
+    in ``mvplda/models/built_in.py`` that imports it, or an entry point. The test of all scorers,
     ``tests/models/test_scorers.py``, has an example.
     """
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import DTypeLike
-from sklearn.utils.validation import check_is_fitted
 
 from ..backend import (
     is_torch,
 )
+from ..estimator import check_is_fitted
 from ..exceptions import DataError, ParameterError
 from ..scoring.assignments import LabelRole, ViewLabels
 from ..scoring.block_ratios import Comparison

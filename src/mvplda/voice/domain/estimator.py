@@ -26,11 +26,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 
 from ..._typing import AnyArray, Array, IntArray, Json, Labels, Names
 from ...backend import like
+from ...estimator import Estimator, check_is_fitted
 from ...exceptions import DataError, LabelError, ParameterError
 from ...labels import check_no_interactions, check_view_names, exact_names, names_from_file
 from ...models.base import BaseScorer
@@ -56,7 +55,7 @@ from .posterior import (
 from .unit_terms import MAX_VARIANCE, ColumnVariances, UnitTerms
 
 
-class DomainPLDA(Deployable, BaseScorer, BaseEstimator):
+class DomainPLDA(Deployable, BaseScorer, Estimator):
     """Model of unit-length embeddings that adapts to the domain of the enrolled recordings.
 
     A vector consists of blocks of columns, one per extractor; each block models one view.
