@@ -303,11 +303,13 @@ def check_profiles(settings: Settings) -> None:
 
     Reads all profiles and recordings as the service does, also beside a running service and after a restore. Damaged
     profiles are marked, so that the service leaves them out, and named with the data that cannot be read; marks of
-    profiles that can be read again are removed. Ends with status 1 if profiles are damaged or have no data key.
+    profiles that can be read again are removed. Verifies the audit as `mvplda serve audit --verify` does. Ends with
+    status 1 if profiles are damaged or have no data key, or if entries of the audit were changed.
 
     Example: mvplda serve check
     """
     from ..serve.app import open_masters, open_store
+    from ..serve.audit import open_audit, verify_audit
     from ..serve.damage import check_database
     from ..serve.keys import Vault
     from ..serve.templates import Templates
@@ -316,7 +318,10 @@ def check_profiles(settings: Settings) -> None:
         masters = open_masters(settings, create=False)
         with store.read() as work:
             store.check_masters(masters, work)
-        report = check_database(store, Templates(store, Vault(masters), settings))
+        vault = Vault(masters)
+        store.audit = open_audit(store, vault)
+        report = check_database(store, Templates(store, vault, settings))
+        audit = verify_audit(store, vault)
     click.echo(f"opened {report.profiles} profiles with {report.recordings} recordings")
     for name, faults in report.damaged.items():
         click.echo(f"damaged: {name}: {', '.join(faults)}")
@@ -332,8 +337,58 @@ def check_profiles(settings: Settings) -> None:
         click.echo(
             "restore these people from a back-up, reset or delete them; nobody else is affected"
         )
-    if report.damaged or report.keyless:
+    for finding in audit.findings:
+        click.echo(f"audit: {finding}")
+    if report.damaged or report.keyless or audit.findings:
         raise SystemExit(1)
+
+
+@serve_command.command("audit")
+@click.option("--verify", is_flag=True, help="Search for changed entries, instead of printing all.")
+@click.option(
+    "--receipt",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File with numbers and hashes of the latest entries: compared if it exists, then written. Keep it elsewhere.",
+)
+@click.pass_obj
+def audit_command(settings: Settings, /, verify: bool, receipt: Path | None) -> None:
+    """Print the audit as lines of JSON, or verify it.
+
+    Verification names changed, removed, added and re-ordered entries, and then ends with status 1. Whoever restores
+    the whole database to an earlier state, or has the master key, leaves no trace in it: a receipt that is stored
+    elsewhere shows that too.
+
+    \b
+    Examples:
+      mvplda serve audit > audit.jsonl
+      mvplda serve audit --verify --receipt /mnt/elsewhere/audit.txt
+    """
+    from ..serve.app import open_masters, open_store
+    from ..serve.audit import all_entries, parse_receipt, receipt_text, verify_audit
+    from ..serve.keys import Vault
+
+    with closing(open_store(settings)) as store:
+        if not verify:
+            for entry in all_entries(store):
+                click.echo(entry.model_dump_json())
+            return
+        masters = open_masters(settings, create=False)
+        with store.read() as work:
+            store.check_masters(masters, work)
+        expected = None
+        if receipt is not None and receipt.exists():
+            try:
+                expected = parse_receipt(receipt.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise click.UsageError(f"{receipt} is no receipt of an audit") from error
+        report = verify_audit(store, Vault(masters), expected)
+    click.echo(f"verified {report.entries} entries")
+    for finding in report.findings:
+        click.echo(finding)
+    if report.findings:
+        raise SystemExit(1)
+    if receipt is not None:
+        receipt.write_text(receipt_text(report.receipt), encoding="utf-8")
 
 
 @serve_command.command()

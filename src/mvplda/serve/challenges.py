@@ -11,8 +11,9 @@ from sqlalchemy import bindparam
 
 from ..voice.prompts import PromptKind, draw_prompt
 from .schemas import Challenge, Problem
-from .store import Transaction, iso
+from .store import Transaction
 from .tables import CHALLENGES, ProfileRow
+from .times import iso
 
 # Begin of a stored phrase that is prompted words; no label of a phrase has a colon.
 PROMPT = "words: "

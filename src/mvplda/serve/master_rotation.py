@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import bindparam
 
 from ..exceptions import ParameterError
+from .audit import rewrap_audit_key
 from .damage import FREE
 from .database import UnreadableRows, lock_hosts
 from .keys import (
@@ -163,6 +164,7 @@ def _begin(store: Store, old: MasterKey, new: MasterKey) -> None:
             work.run(PUT_META, name="master", value=new.mark)
             work.run(PUT_META, name=BEFORE, value=old.mark)
             work.run(SET_MASTER, mark=new.mark)
+            rewrap_audit_key(work, store, Vault(KeyRing([new, old])))
         elif mark != new.mark or before not in (None, old.mark):
             if before is None:
                 raise ParameterError(

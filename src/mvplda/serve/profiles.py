@@ -6,12 +6,12 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import bindparam
 
 from .._typing import Json
+from .audit import audit_detail, audit_entry
 from .cells import Cell
 from .challenges import close_challenge
 from .database import RowHeld
@@ -21,7 +21,6 @@ from .marks import Marks
 from .model import Consistency, Model, label_of
 from .recordings import ProcessedRecording
 from .schemas import (
-    AuditEntry,
     Consent,
     DamagedProfile,
     EnrolReply,
@@ -32,7 +31,7 @@ from .schemas import (
     State,
     StoredEnrolment,
 )
-from .store import DATABASE_TIME, DAY, Transaction, iso, optional_iso
+from .store import DATABASE_TIME, DAY, Transaction
 from .tables import (
     AUDIT,
     DATA_KEYS,
@@ -40,9 +39,9 @@ from .tables import (
     PROFILES,
     AuditRow,
     ProfileRow,
-    is_time,
 )
 from .templates import Templates
+from .times import iso, optional_iso, stored_iso
 
 # Columns of a profile without recordings.
 EMPTY_COLUMNS: Mapping[str, object] = {
@@ -549,32 +548,6 @@ class ProfileStore:
                 self.templates.replace_share(work, recording, share, key)
         self._settle(work, row, "enrol-again", {}, **self._model_columns())
         return self.state(work, row)
-
-
-def stored_iso(at: float) -> str:
-    """Return a stored time in ISO 8601; that of a damaged one is the year 1970."""
-    return iso(at if is_time(at) else 0.0)
-
-
-def audit_entry(row: AuditRow) -> AuditEntry:
-    """Return an audit entry with the field names of the API; its detail is added as further fields."""
-    return AuditEntry(
-        id=str(row.id),
-        at=stored_iso(row.at),
-        caller=row.caller,
-        action=row.action,
-        profileId=row.profile,
-        resultId=row.result_id,
-        **audit_detail(row),
-    )
-
-
-def audit_detail(row: AuditRow) -> dict[str, Any]:
-    """Return the detail of an audit entry; a damaged one is marked, because it must not hide all others."""
-    try:
-        return dict(json.loads(row.detail))
-    except (ValueError, TypeError):
-        return {"damaged": True}
 
 
 def refused(reason: str, recording: ProcessedRecording, llrs: Consistency | None = None) -> Problem:

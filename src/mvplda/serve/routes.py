@@ -451,4 +451,5 @@ async def delete_profile(app: App, profile_id: str, caller: Caller = ENROL) -> s
 @router.get("/v1/profiles/{profile_id}/export", response_model=schemas.Export)
 async def export(app: App, profile_id: str, caller: Caller = ADMIN) -> schemas.Export:
     """Return everything that is stored of a person."""
+    await app.run(app.service.write_refusals)
     return await app.change(caller, app.service.profiles.export, profile_id)

@@ -14,14 +14,16 @@ from numpy.typing import ArrayLike
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from .audit import AuditReport, audit_entry, open_audit, snapshot
 from .damage import mark_profiles
 from .database import UnreadableRows
 from .idempotency import Answer, IdempotentCall, IdempotentCalls
 from .index import SpeakerSearch
 from .keys import Caller, KeyRing, MasterKey, Vault
 from .model import Model
-from .profiles import ProfileStore, audit_entry
+from .profiles import ProfileStore
 from .recordings import ProcessedRecording, process_recording
+from .refusals import WRITE_S, count_refusal, has_refusals, write_refusals
 from .schemas import AuditPage, IdentifyReply, ModelInfo, Problem, ProfileReply, VerifyReply
 from .settings import Settings
 from .store import DAY, SERVICE, MasterKeyChanged, Store, Transaction
@@ -59,11 +61,13 @@ class Service:
         self.model = model
         self.settings = settings
         self.templates = Templates(store, vault, settings)
+        store.audit = open_audit(store, self.templates.vault)
         self.idempotency = IdempotentCalls(settings.answers_s, store.is_postgres)
         self.profiles = ProfileStore(self.templates, model)
         self.verifier = Verifier(self.profiles, self.idempotency)
         self.index = SpeakerSearch(self.profiles)
         self._clean_up_at = 0.0
+        self._write_at = 0.0
         self._mark_at = 0.0
 
     # -- input ---------------------------------------------------------------
@@ -193,9 +197,9 @@ class Service:
         return reply
 
     def refuse(self, caller: Caller, problem: Problem) -> None:
-        """Add an audit entry about a key that exceeds its rate limit."""
+        """Count a call of a key that exceeds its rate limit."""
         with self.store.write(caller) as work:
-            work.note("refuse", reason=problem.kind)
+            count_refusal(work, problem.kind)
 
     def describe(self) -> ModelInfo:
         """Return the answer of GET /v1/model: the model, and its default operating point."""
@@ -219,20 +223,40 @@ class Service:
                 query = query.where(AUDIT.c[column] == value)
         # one more than asked for shows whether there is a next page
         query = query.order_by(AUDIT.c.id.desc()).limit(top + 1)
+        self.write_refusals()
         with self.store.read() as work:
             rows = work.rows(AuditRow, query)
         items = [audit_entry(row) for row in rows[:top]]
         return AuditPage(items=items, next=items[-1].id if len(rows) > top else None)
 
+    def write_refusals(self) -> None:
+        """Write counted refusals to the audit."""
+        with self.store.read() as work:
+            if not has_refusals(work):
+                return
+        with self.store.write() as work:
+            write_refusals(work)
+
+    def verify_audit(self) -> AuditReport:
+        """Compare all entries of the audit with their chains."""
+        assert self.store.audit is not None
+        with snapshot(self.store) as work:
+            return self.store.audit.verify(work)
+
     def _clean_up(self) -> None:
-        """Delete rows that are too old to be stored, once per hour."""
-        if time.monotonic() < self._clean_up_at:
+        """Write refusals that were counted, once per minute; delete rows that are too old, once per hour."""
+        now = time.monotonic()
+        if now >= self._write_at:
+            self._write_at = now + WRITE_S
+            self.write_refusals()
+        if now < self._clean_up_at:
             return
-        self._clean_up_at = time.monotonic() + CLEAN_UP_S
+        self._clean_up_at = now + CLEAN_UP_S
         with self.store.write() as work:
             oldest = work.now - self.settings.audit_days * DAY
             yesterday = work.now - DAY
-            work.run(AUDIT.delete().where(AUDIT.c.at < oldest))
+            assert self.store.audit is not None
+            self.store.audit.delete_old(work, oldest)
             work.run(ANSWERS.delete().where(ANSWERS.c.at < work.now - self.settings.answers_s))
             work.run(RATES.delete().where(RATES.c.until < yesterday))
             work.run(CHALLENGES.delete().where(CHALLENGES.c.expires < yesterday))

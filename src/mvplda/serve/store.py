@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,13 +18,13 @@ from sqlalchemy import bindparam
 
 from ..exceptions import FileFormatError, ParameterError
 from .api_keys import ApiKeys
+from .audit import AuditChain
 from .database import Database, lock_hosts
 from .erasure import bind_key_database
 from .keys import MASTER, NEW_MASTER, Caller, KeyRing
 from .schemas import Problem
 from .settings import Settings
 from .tables import (
-    AUDIT,
     CHANGES,
     DATA_KEYS,
     KEY_METADATA,
@@ -150,15 +149,6 @@ class Transaction:
         )
 
 
-def iso(at: float) -> str:
-    """Return a time in ISO 8601, in UTC with milliseconds."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def optional_iso(at: float | None) -> str | None:
-    return None if at is None else iso(at)
-
-
 class Store:
     """Database of the service, and database of its data keys, which may be the same.
 
@@ -187,6 +177,8 @@ class Store:
         self.clock: Callable[[], float] | None = None if self.is_postgres else time.time
         self.master: str | None = None
         self._masters: KeyRing | None = None
+        # set by `open_audit`, which needs the master key
+        self.audit: AuditChain | None = None
         self.api_keys = ApiKeys(self)
         self._migrate()
 
@@ -219,7 +211,11 @@ class Store:
             work = Transaction(connection, self.clock, caller, self.master)
             yield work
             if work.notes:
-                work.run_each(AUDIT.insert(), work.notes)
+                if self.audit is None:
+                    raise RuntimeError(
+                        "the audit is not open: set Store.audit before entries are added"
+                    )
+                self.audit.append(work, work.notes)
             if work.changed:
                 self._number(work)
 

@@ -160,7 +160,11 @@ class EnrolmentRow(NamedTuple):
 
 
 class AuditRow(NamedTuple):
-    """Row of the table ``audit``; `detail` is JSON."""
+    """Row of the table ``audit``.
+
+    detail : JSON
+    chain, number, mac : chain of the entry, number in it, and keyed hash
+    """
 
     id: int
     at: float
@@ -169,6 +173,9 @@ class AuditRow(NamedTuple):
     profile: str | None
     result_id: str | None
     detail: str
+    chain: int | None = None
+    number: int | None = None
+    mac: str | None = None
 
 
 def _columns(record: type, *detailed: Column[object]) -> list[Column[object]]:
@@ -276,9 +283,35 @@ AUDIT = Table(
         Column("at", Double, nullable=False, index=True),
         Column("profile", Text, index=True),
         Column("result_id", Text, index=True),
+        Column("number", BigInteger),
     ),
     # the number of a deleted row is never used again
     sqlite_autoincrement=True,
+)
+AUDIT_CHAINS = Index("audit_chains", AUDIT.c.chain, AUDIT.c.number)
+
+# Heads of the chains of the audit; see the module ``audit``.
+AUDIT_HEADS = Table(
+    "audit_heads",
+    METADATA,
+    Column("chain", Integer, primary_key=True, autoincrement=False),
+    Column("first", BigInteger, nullable=False),
+    Column("first_mac", Text, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("mac", Text, nullable=False),
+    Column("seal", Text, nullable=False),
+)
+
+# Refused calls that are not in the audit yet: one row per caller, profile and reason. Empty: calls without a profile.
+REFUSALS = Table(
+    "refusals",
+    METADATA,
+    Column("caller", Text, primary_key=True),
+    Column("profile", Text, primary_key=True),
+    Column("reason", Text, primary_key=True),
+    Column("count", Integer, nullable=False),
+    Column("first", Double, nullable=False),
+    Column("last", Double, nullable=False),
 )
 
 # The policy of a key is null where the default of its role applies.

@@ -27,6 +27,7 @@ from .keys import Caller
 from .model import NO_POINT, PHRASE, SPEAKER, VerificationTrial, half_point, label_of, point_reply
 from .profiles import UPDATE_PROFILE, ProfileStore
 from .recordings import ProcessedRecording
+from .refusals import count_refusal
 from .schemas import (
     Challenge,
     ChallengeKind,
@@ -426,7 +427,7 @@ def check_prompt(attempt: Attempt) -> None:
 
 
 def record_refusal(work: Transaction, name: str, problem: Problem) -> Problem:
-    """Return a refusal, with an audit entry if there were too many attempts."""
+    """Return a refusal, which is counted if there were too many attempts."""
     if problem.status_code == 429:
-        work.note("refuse", name, reason=problem.kind)
+        count_refusal(work, problem.kind, name)
     return problem
