@@ -23,6 +23,7 @@ BENCHMARKS = {
     "io": "statistics_io",
     "intervals": "interval_coverage",
     "extractors": "extractors",
+    "startup": "startup",
 }
 """Modules by name; imported when they are run, so that one that lacks a package does not stop the others."""
 
@@ -65,6 +66,7 @@ def main(
       io       statistics of files, GB/s by format (minutes)
       intervals  how often 95 % intervals hold the truth in simulated evaluations (minutes)
       extractors  networks from elsewhere that were fetched: multiples of real time
+      startup  start of commands: CPU seconds, multiples of Python with NumPy, memory
 
       tables   measure nothing: make the tables of the documents anew from results/
       check    make a random sample of stored rows again and compare (see check --help)
