@@ -472,6 +472,14 @@ def add(folder: Path, found: dict[str, Any]) -> None:
     (folder / "table.md").write_text("\n".join(lines), encoding="utf-8")
 
 
+def put_row(folder: Path, name: str, key: str, row: dict[str, Any]) -> None:
+    """Put one row into a table of results, in place of the row with the same value of a column."""
+    path = folder / "results.json"
+    stored = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else {}
+    others = [other for other in stored.get(name, []) if other[key] != row[key]]
+    add(folder, {name: [*others, row]})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
