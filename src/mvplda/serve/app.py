@@ -45,6 +45,7 @@ from .schemas import Problem, ProfileReply, State
 from .service import Service
 from .settings import Settings
 from .store import Store
+from .workers import START_FAILURE, WorkerStarts
 
 PAGE_FOLDER = Path(__file__).with_name("page")
 # Seconds after which a database without an answer is reported as not ready.
@@ -256,6 +257,7 @@ def run(service: Service, settings: Settings) -> None:
         uvicorn.run(application(service), **options)
         return
     service.store.close()
+    log_to_standard_error(settings)
     os.environ[SETTINGS] = settings.model_dump_json()
     if "timeout_worker_healthcheck" in inspect.signature(uvicorn.run).parameters:
         options["timeout_worker_healthcheck"] = 60  # a worker that loads its model is not dead
@@ -264,12 +266,17 @@ def run(service: Service, settings: Settings) -> None:
         uvicorn.run(
             "mvplda.serve.app:from_environment", factory=True, workers=settings.workers, **options
         )
+        if WorkerStarts(Path(folder), settings.workers).has_failed:
+            raise SystemExit(START_FAILURE)
 
 
 def from_environment() -> ASGIApp:
     """Return the application of a worker process."""
     threadpool_limits(1)
-    return application(open_service(Settings.model_validate_json(os.environ[SETTINGS])))
+    settings = Settings.model_validate_json(os.environ[SETTINGS])
+    log_to_standard_error(settings)
+    starts = WorkerStarts(Path(os.environ[MULTIPROCESS]), settings.workers)
+    return application(starts.run(partial(open_service, settings)))
 
 
 def application(service: Service) -> ASGIApp:
@@ -280,11 +287,16 @@ def application(service: Service) -> ASGIApp:
     # loaded objects stay: garbage collection over them would stop all calls for a tenth of a second
     gc.collect()
     gc.freeze()
+    log_to_standard_error(service.settings)
+    return app
+
+
+def log_to_standard_error(settings: Settings) -> None:
+    """Set up the log of a process: lines on standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(log_formatter(service.settings.log_format, sys.stderr))
+    handler.setFormatter(log_formatter(settings.log_format, sys.stderr))
     for name in ("mvplda.serve", "uvicorn", "uvicorn.error"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False
         logger.setLevel(logging.INFO)
-    return app
