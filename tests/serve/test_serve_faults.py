@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import sqlite3
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import httpx
 import numpy as np
@@ -17,6 +19,7 @@ pytest.importorskip("fastapi")
 import sqlalchemy as sa
 from service_client import Client
 from service_problems import MASTER_KEY, Calls, make_bench, make_world, running_server, sqlite_store
+from sqlalchemy.exc import OperationalError
 
 from mvplda import load_extractor
 from mvplda.serve.app import create_app
@@ -265,3 +268,30 @@ def test_memory_does_not_grow(tmp_path):
         some(120)
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 20_000 * (1 if sys.platform == "linux" else 1024)
+
+
+@pytest.mark.parametrize("are_keys_apart", [True, False])
+def test_a_deletion_that_fails_says_what_is_gone(tmp_path, are_keys_apart, monkeypatch):
+    store = sqlite_store(tmp_path)
+    if not are_keys_apart:
+        store.close()
+        store = Store(f"sqlite:///{tmp_path / 'alone.sqlite'}")
+    with make_bench(store) as bench:
+        name = bench.person(40)
+        with monkeypatch.context() as patched:
+            failure = OperationalError("DELETE", {}, sqlite3.OperationalError("disk I/O error"))
+            patched.setattr(bench.service.templates, "wipe", Mock(side_effect=failure))
+            answer = bench.calls("DELETE", f"/v1/profiles/{name}")
+        assert answer.status_code == 503
+        detail = answer.json()["detail"]
+        found = bench.calls.verify(name, bench.world.say(40, 0)[0])
+        if are_keys_apart:
+            assert detail.startswith("the voice is erased")
+            # its sums may still be in memory; nothing reads them again
+            bench.service.templates.forget(name)
+            assert bench.calls.verify(name, bench.world.say(40, 0)[0]).status_code == 409
+        else:
+            assert "nothing was changed" in detail
+            assert found.status_code == 200
+        assert bench.calls("DELETE", f"/v1/profiles/{name}").status_code == 200
+        assert bench.calls("GET", f"/v1/profiles/{name}").status_code == 410

@@ -16,7 +16,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from .audit import AuditReport, audit_entry, open_audit, snapshot
 from .damage import mark_profiles
-from .database import UnreadableRows
+from .database import RowHeld, UnreadableRows
 from .idempotency import Answer, IdempotentCall, IdempotentCalls
 from .index import SpeakerSearch
 from .keys import Caller, KeyRing, MasterKey, Vault
@@ -192,9 +192,37 @@ class Service:
         self, name: str, state: str, caller: Caller, call: IdempotentCall | None = None
     ) -> ProfileReply:
         """Erase a profile from the database and from its log."""
-        reply = self.change_once(call, caller, self.profiles.erase, name, state)
+        try:
+            reply = self.change_once(call, caller, self.profiles.erase, name, state)
+        except (DBAPIError, PoolTimeout, Problem) as error:
+            if isinstance(error, RowHeld) or getattr(error, "status_code", 500) < 500:
+                raise
+            problem = self._unfinished_erasure(name)
+            if problem is None:
+                raise
+            raise problem from error
         self.store.truncate_logs()
         return reply
+
+    def _unfinished_erasure(self, name: str) -> Problem | None:
+        """Return the problem of an erasure that failed; None if nothing was changed.
+
+        A data key in a database of its own is destroyed first, and that is not undone.
+        """
+        if self.store.key_database is self.store.database:
+            return None
+        try:
+            is_destroyed = self.store.get_key(name) is None
+        except (DBAPIError, PoolTimeout):
+            detail = "the databases do not answer: it is unknown whether the voice is erased, send the call again"
+            return Problem(503, "erasure", detail, wait=2)
+        if not is_destroyed:
+            return None
+        detail = (
+            "the voice is erased, because its data key is destroyed; the name and the record are not erased yet: "
+            "send the call again"
+        )
+        return Problem(503, "erasure", detail, wait=2)
 
     def refuse(self, caller: Caller, problem: Problem) -> None:
         """Count a call of a key that exceeds its rate limit."""
