@@ -104,7 +104,7 @@ Body = tuple[str, str, bytes]
 """Path, content type and bytes of a call; no bytes: GET."""
 
 
-def load(bodies: list[Body], clients: int, seconds: float) -> dict[str, float]:
+def load(bodies: list[Body], clients: int, seconds: float, pause: float = 0.0) -> dict[str, float]:
     """Requests a second and latencies, of so many clients for so long, each on a connection of its own."""
     times: list[float] = []
     wrong: list[bytes] = []
@@ -125,6 +125,8 @@ def load(bodies: list[Body], clients: int, seconds: float) -> dict[str, float]:
             times.append(time.perf_counter() - began)
             if not answer.startswith(b"http/1.1 200"):
                 wrong.append(answer)
+            if pause:
+                await asyncio.sleep(pause)
         writer.close()
 
     async def together() -> None:

@@ -186,13 +186,7 @@ def run(kind: str, count: int, folder: Path, database: str | None) -> dict[str, 
         "creations during them": load.during,
         "answers": ", ".join(f"{n:,} x {what}" for what, n in sorted(load.answers.items())),
         "slowest rotation_s": slowest,
-        **examine(
-            Settings(data=folder, database=database, model=folder / "drawn.safetensors"),
-            keys,
-            load,
-            before,
-            tests,
-        ),
+        **examine(settings, keys, load, before, tests),
     }
 
 
