@@ -187,10 +187,14 @@ def test_points_with_halves_survive_files() -> None:
     assert measured["far"]["IC, same sex"].high == 0.02
     assert restored.to_dict() == POINT.to_dict()
     decision = decide(answer(6.0, 2.0), POINT)
-    assert json.loads(json.dumps(decision.to_dict()))["halves"] == {
-        "speaker": {"accept": 5.0, "reject": -1.0},
-        "phrase": {"accept": 1.0, "reject": 0.0},
-    }
+    plain = json.loads(json.dumps(decision.to_dict()))["halves"]
+    limits = {view: (half["accept"], half["reject"]) for view, half in plain.items()}
+    assert limits == {"speaker": (5.0, -1.0), "phrase": (1.0, 0.0)}
+    assert plain["speaker"]["llr"] == pytest.approx(6.0)
+    assert plain["speaker"]["verdict"] == "accept"
+    assert plain["speaker"]["people"] == 260
+    assert plain["speaker"]["measured"]["far"]["IC, same sex"] == [0.008, 0.002, 0.02]
+    assert plain["phrase"]["measured"] is None
 
 
 def test_points_of_one_in_a_thousand_are_chosen_among_points_with_halves() -> None:

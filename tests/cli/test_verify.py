@@ -314,7 +314,7 @@ def test_setup_makes_a_folder_that_other_commands_take(place):
     assert done.exit_code == 0, done.output
     assert "12 people, 6 to 6 recordings each." in done.output
     assert "Measured on 12 of your people: people who were held out" in done.output
-    assert "too few speakers: 12 speakers" in done.output
+    assert "12 people can show shares of impostors down to 25 %" in done.output
     bundle = load("voices/model.safetensors")
     assert bundle.extractor == load_extractor("net.onnx").name
     assert (bundle.point().far, bundle.point().people) == (0.05, 12)
@@ -336,7 +336,7 @@ def test_setup_from_vectors(tmp_path):
     assert done.exit_code == 0, done.output
     assert "12 people, 12 to 12 recordings each." in done.output
     assert "for 1 % false acceptances: " in done.output
-    assert "too few speakers: 12 speakers" in done.output
+    assert "12 people can show shares of impostors down to 25 %" in done.output
     bundle = load(tmp_path / "voices" / "model.safetensors")
     assert "speaker+phrase" in bundle.calibrations
     assert len(read_vectors(tmp_path / "voices" / "profiles.npz")) == 144
@@ -353,11 +353,11 @@ def test_what_setup_and_info_say(tmp_path):
     told = run("info", tmp_path / "voices").output
     assert "2 people, 6 to 6 recordings each." in told
     assert (
-        "people: 2\nphrases: 0\nthreshold: 4.61, theoretical bound for calibrated LLRs, not measured\n"
-        in told
+        "people: 2\nphrases: 0\nthresholds: Accepts from LLR 4.61, rejects below 0; in between: inconclusive. "
+        "Basis: theoretical bound for calibrated LLRs, not measured.\n" in told
     )
     assert len(told.splitlines()) < 20
-    assert json.loads(run("info", tmp_path / "voices", "--json").output)["model"] == "cosine"
+    assert json.loads(run("info", tmp_path / "voices", "--json").output)["model"] == "plain mean of cosines"
     assert "CosineScorer" in run("info", tmp_path / "voices" / "model.safetensors").output
     empty = run("info", tmp_path)
     assert (empty.exit_code, "model.safetensors" in empty.output) == (1, True)

@@ -17,6 +17,7 @@ from ..scoring.question import Hypothesis, LogLikelihoods, NearMatches, with_nea
 from .calibrator import Calibrator, Measures
 from .hypotheses import (
     CONSTANT_DEVIATION,
+    MAX_LOG_SCALE,
     SCALE_DEVIATION,
     WEIGHT_DEVIATION,
     check_truth,
@@ -498,7 +499,10 @@ def _fit_additive(
         np.append(0.0, centre),
         jac=True,
         method="L-BFGS-B",
-        bounds=Bounds(np.append(-np.inf, lower), np.full(len(prior) + 1, np.inf)),
+        bounds=Bounds(
+            np.append(-MAX_LOG_SCALE, lower),
+            np.append(MAX_LOG_SCALE, np.full(len(prior), np.inf)),
+        ),
         options={"maxiter": 2000, "maxfun": 5000},
     )
     if not np.isfinite(result.x).all():

@@ -35,6 +35,10 @@ SCALE_DEVIATION = 3.0
 relative to a common scale, and the logarithm of that scale (mean 0)."""
 
 
+MAX_LOG_SCALE = 30.0
+"""Bound of the logarithm of the scale, far beyond its prior: the search must not overflow on its way."""
+
+
 class HypothesisCalibrator(Calibrator):
     """Calibrates the log-likelihoods of hypotheses, so that ratios and posteriors come from the same numbers.
 
@@ -325,9 +329,11 @@ def _fit_multinomial(
 
     start = np.append(centre, np.log(errors / speakers))
     lower = np.full(len(start), -np.inf)
+    lower[0] = -MAX_LOG_SCALE
     lower[1:first_constant] = 0.0
     lower[-1] = -15.0
     upper = np.append(np.full(len(centre), np.inf), 0.0)
+    upper[0] = MAX_LOG_SCALE
     # slow to import, and only a fit needs it
     from scipy.optimize import Bounds, minimize
 

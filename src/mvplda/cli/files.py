@@ -63,7 +63,7 @@ def _describe_folder(folder: Path) -> Json:
         "extractor": bundle.extractor,
         "people": len(profiles.counts()),
         "phrases": len({*profiles.columns["phrase"]} - {""}),
-        "threshold": f"{point.threshold:.2f}, {point.basis}",
+        "thresholds": f"{point.sentence()} Basis: {point.basis}.",
         "report": card.get("report", "").splitlines(),
         "more": f"mvplda info {file}; mvplda profiles list {folder}",
     }

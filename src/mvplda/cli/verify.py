@@ -312,6 +312,7 @@ def identify_command(
         f"Each LLR compares TEST with one profile. The probabilities of all {len(result.candidates)} profiles and of "
         f"none of them sum to 100 %; the prior probability of none of them is 50 %."
     )
-    lines.append(_basis_sentence(voices.bundle, result.calibrated, result.point))
+    basis = _basis_sentence(voices.bundle, result.calibrated, result.point)
+    lines.append(f"{result.point.sentence()} {basis}")
     lines += _fault_warnings(fault for quality in side.qualities for fault in quality.warnings)
     _print_and_exit(result.answer, report, lines, as_json)

@@ -93,12 +93,10 @@ class Decision:
         return self.views.get("phrase")
 
     def to_dict(self) -> Json:
-        """Return the fields as plain values for JSON; of the halves, only the thresholds."""
+        """Return the fields as plain values for JSON; each half has its LLR, verdict, thresholds and rates."""
         plain = asdict(self)
-        plain["halves"] = {
-            view: {"accept": half.accept, "reject": half.reject}
-            for view, half in self.halves.items()
-        }
+        for view, half in plain["halves"].items():
+            half |= {"llr": self.llrs[view], "verdict": self.views[view]}
         return plain
 
     def sentence(self) -> str:
