@@ -357,7 +357,10 @@ def test_what_setup_and_info_say(tmp_path):
         "Basis: theoretical bound for calibrated LLRs, not measured.\n" in told
     )
     assert len(told.splitlines()) < 20
-    assert json.loads(run("info", tmp_path / "voices", "--json").output)["model"] == "plain mean of cosines"
+    assert (
+        json.loads(run("info", tmp_path / "voices", "--json").output)["model"]
+        == "plain mean of cosines"
+    )
     assert "CosineScorer" in run("info", tmp_path / "voices" / "model.safetensors").output
     empty = run("info", tmp_path)
     assert (empty.exit_code, "model.safetensors" in empty.output) == (1, True)

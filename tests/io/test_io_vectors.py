@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,13 @@ from mvplda.exceptions import (
     UnknownExtractorWarning,
 )
 from mvplda.io.kaldi import read_entry
-from mvplda.io.vectors import VectorSet, check_vectors_writable, read_vectors, write_vectors
+from mvplda.io.vectors import (
+    VectorSet,
+    check_vectors_writable,
+    open_vectors,
+    read_vectors,
+    write_vectors,
+)
 from mvplda.persistence import check_same_extractor
 
 NAMES = ["x.scp", "x.ark", "x.npz", "x.parquet"]
@@ -130,7 +138,7 @@ def test_commands_and_pickles_are_not_run(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match=r"x\.ark, entry 1 \('a'\): expected '\['"):
         read_vectors(tmp_path / "x.ark")
     np.savez(tmp_path / "x.npz", X=np.ones((1, 2)), ids=np.array([{}], dtype=object))
-    with pytest.raises(FileFormatError, match="allow_pickle=False"):
+    with pytest.raises(FileFormatError, match="arrays of Python objects are not read"):
         read_vectors(tmp_path / "x.npz")
 
 
@@ -142,10 +150,68 @@ def test_rows_are_numbered_without_ids(tmp_path: Path) -> None:
     assert read_vectors(tmp_path / "x.npz").ids.tolist() == ["0", "1", "2"]
 
 
-def test_an_array_without_ids_is_told_how_to_be_written(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.ones((3, 2)))
-    with pytest.raises(FileFormatError, match=r'got .*\.npy.* np\.savez\("x\.npz"'):
+def test_an_array_without_ids_is_read_and_not_written(tmp_path: Path) -> None:
+    X = np.arange(6.0).reshape(3, 2)
+    for order in ("C", "F"):
+        np.save(tmp_path / "x.npy", np.asarray(X, order=order))
+        found = read_vectors(tmp_path / "x.npy")
+        assert found.ids.tolist() == ["0", "1", "2"]
+        np.testing.assert_array_equal(found.X, X)
+    (tmp_path / "x.npy.gz").write_bytes(gzip.compress((tmp_path / "x.npy").read_bytes()))
+    np.testing.assert_array_equal(read_vectors(tmp_path / "x.npy.gz").X, X)
+    with pytest.raises(ParameterError, match=r'which has no ids.* np\.savez\("x\.npz"') as refused:
+        write_vectors(tmp_path / "y.npy", found)
+    assert ".npy," not in str(refused.value)
+    np.save(tmp_path / "flat.npy", np.arange(6.0))
+    with pytest.raises(FileFormatError, match=r"floats \(n, D\); got \(6,\)"):
+        read_vectors(tmp_path / "flat.npy")
+    (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-1])
+    with pytest.raises(FileFormatError, match=r"x\.npy is damaged"):
         read_vectors(tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_batches_of_an_archive_are_its_rows(tmp_path: Path, order: str, save: Any) -> None:
+    rng = np.random.default_rng(0)
+    X = np.asarray(rng.normal(size=(53, 7)), order=order).astype(">f4")
+    ids, speaker = (np.array([f"{start}{i}" for i in range(53)]) for start in "us")
+    save(tmp_path / "x.npz", X=X, ids=ids, speaker=speaker)
+    reader = open_vectors(tmp_path / "x.npz")
+    batches = list(reader.batches(5 * 7 * 4, ("speaker",), True))
+    assert [len(batch.X) for batch in batches] == [5] * 10 + [3]
+    np.testing.assert_array_equal(np.concatenate([batch.X for batch in batches]), X)
+    assert [name for batch in batches for name in batch.ids or ()] == ids.tolist()
+    found = np.concatenate([batch.columns["speaker"] for batch in batches])
+    assert found.tolist() == speaker.tolist()
+
+
+def test_a_damaged_archive_is_refused_before_its_last_batch(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(100, 8))
+    np.savez(tmp_path / "x.npz", X=X)
+    damaged = bytearray((tmp_path / "x.npz").read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (tmp_path / "x.npz").write_bytes(damaged)
+    batches = open_vectors(tmp_path / "x.npz").batches(800, (), True)
+    for _ in range(8):
+        assert len(next(batches).X) == 12
+    with pytest.raises(FileFormatError, match="damaged"):
+        next(batches)
+
+
+def test_a_large_archive_is_never_held_as_a_whole(tmp_path: Path) -> None:
+    n, width = 40_000, 256
+    for name in ("x.npz", "x.npy"):
+        X = np.ones((n, width), dtype=np.float32)
+        np.savez(tmp_path / name, X=X) if name == "x.npz" else np.save(tmp_path / name, X)
+        size = X.nbytes
+        del X
+        tracemalloc.start()
+        for batch in open_vectors(tmp_path / name).batches(2**20, (), False):
+            assert batch.X.shape[1] == width
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < size / 5
 
 
 @pytest.mark.parametrize("keys", [("X", "ids"), ("vectors", "utt")])

@@ -212,7 +212,9 @@ def _log_probability(source: str, words: str) -> float:
     default="words",
     help="Kind of words that are drawn at random.",
 )
-@click.option("--count", type=click.IntRange(2, 10), default=4, help="Number of words that are drawn.")
+@click.option(
+    "--count", type=click.IntRange(2, 10), default=4, help="Number of words that are drawn."
+)
 def prompt_command(kind: PromptKind, count: int) -> None:
     """Print random words, to be said for a verification.
 

@@ -1,11 +1,13 @@
-"""Vectors in ``.npz``, Parquet and CSV files: an array or a column of vectors, with ids and labels beside it."""
+"""Vectors in NumPy, Parquet and CSV files: an array or a column of vectors, with ids and labels beside it."""
 
 from __future__ import annotations
 
+import math
 import zipfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.lib import format as npy
@@ -27,6 +29,7 @@ IDS = (
 )
 """Usual names of arrays and columns, normalised by `normalised_name`."""
 ARCHIVE = "a NumPy archive (.npz)"
+ARRAY = "a NumPy array (.npy)"
 PARQUET = "a Parquet file"
 STREAM_BYTES = 4 * 2**20
 GUESSED_WIDTH = 512
@@ -46,21 +49,80 @@ def column_or_only(names: Sequence[str], usual: Sequence[str]) -> str | None:
     return usual_name(names, usual)
 
 
+class ArrayHeader(NamedTuple):
+    """Shape, order and type of a NumPy array in a file."""
+
+    shape: tuple[int, ...]
+    is_fortran: bool
+    dtype: np.dtype[np.generic]
+
+    @classmethod
+    def read(cls, file: IO[bytes]) -> ArrayHeader:
+        """Read the header; the numbers follow it."""
+        readers = {(1, 0): npy.read_array_header_1_0}
+        read = readers.get(npy.read_magic(file), npy.read_array_header_2_0)
+        return cls(*read(file))
+
+
+class ArrayStream:
+    """Array of a file, read some rows at a time, so that it is never held as a whole.
+
+    An array in Fortran order, whose rows are scattered, is read at once.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.header = ArrayHeader.read(file)
+        if self.header.dtype.hasobject:
+            raise ValueError("arrays of Python objects are not read: store text or numbers")
+        self._whole: NDArray[Any] | None = None
+        self._first = 0
+
+    def rows(self, count: int) -> NDArray[Any]:
+        """Return the next rows."""
+        shape, is_fortran, _ = self.header
+        if is_fortran and len(shape) > 1:
+            if self._whole is None:
+                self._whole = self._numbers(math.prod(shape)).reshape(shape, order="F")
+            self._first += count
+            return np.ascontiguousarray(self._whole[self._first - count : self._first])
+        return self._numbers(count * math.prod(shape[1:])).reshape(count, *shape[1:])
+
+    def _numbers(self, count: int) -> NDArray[Any]:
+        size = count * self.header.dtype.itemsize
+        numbers = bytearray(size)
+        view = memoryview(numbers)
+        done = 0
+        while done < size:
+            read = self.file.readinto(view[done:])  # type: ignore[attr-defined]
+            if not read:
+                raise ValueError(f"an array ends after {done} of the next {size} bytes")
+            done += read
+        return np.frombuffer(numbers, self.header.dtype, count)
+
+    def finish(self) -> None:
+        """Read to the end of the file, where an archive compares its checksum."""
+        while self.file.read(STREAM_BYTES):
+            pass
+
+
 class NpzReader(Reader):
     """Reader of ``.npz``: an array of vectors (n, D), ids and labels (n,)."""
 
     def __init__(self, source: OnDisk) -> None:
         self.source = source
         self.path = source.name
-        with wrap_reader_errors(self.path, ARCHIVE), zipfile.ZipFile(source.file) as file:
-            headers = {
-                name.removesuffix(".npy"): _header(file.open(name)) for name in file.namelist()
-            }
-        tables = [key for key, (shape, _) in headers.items() if len(shape) == 2]
+        with wrap_reader_errors(self.path, ARCHIVE), zipfile.ZipFile(source.file) as archive:
+            self.headers = {}
+            for name in archive.namelist():
+                with archive.open(name) as file:
+                    self.headers[name.removesuffix(".npy")] = ArrayHeader.read(file)
+            self._members = dict(zip(self.headers, archive.namelist(), strict=True))
+        tables = [key for key, header in self.headers.items() if len(header.shape) == 2]
         key = column_or_only(tables, VECTORS)
-        if key is None or headers[key][1].kind not in "fiu":
+        if key is None or self.headers[key].dtype.kind not in "fiu":
             arrays = ", ".join(
-                f"{name} {shape} of {dtype}" for name, (shape, dtype) in headers.items()
+                f"{name} {header.shape} of {header.dtype}" for name, header in self.headers.items()
             )
             fail(
                 self.path,
@@ -68,35 +130,68 @@ class NpzReader(Reader):
                 f"the archive has {arrays or 'no arrays'}",
             )
         self.key = key
-        self.columns = tuple(name for name, (shape, _) in headers.items() if len(shape) == 1)
+        self.columns = tuple(
+            name for name, header in self.headers.items() if len(header.shape) == 1
+        )
         self.id_column = usual_name(self.columns, IDS)
         self.has_ids = self.id_column is not None
 
     def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
+        n, width = self.headers[self.key].shape
+        named = [self.id_column] if ids and self.id_column is not None else []
+        for column in [*columns, *named]:
+            values = self.headers[column].shape[0]
+            if values != n:
+                shown = "ids" if column in named else column
+                reason = f"{values} values of {shown!r} for {n} vectors"
+                fail(self.path, f"{reason}; expected one per vector")
+        step = rows_of_batch(batch_bytes, width * self.headers[self.key].dtype.itemsize)
         with (
             wrap_reader_errors(self.path, ARCHIVE),
-            np.load(self.source.file, allow_pickle=False) as archive,
+            zipfile.ZipFile(self.source.file) as archive,
+            ExitStack() as stack,
         ):
-            labels = {column: archive[column] for column in columns}
-            X = np.ascontiguousarray(archive[self.key])
-            names = np.arange(len(X)).astype(str)
-            if self.id_column is not None:
-                names = as_names(self.path, archive[self.id_column].tolist())
-        for column, values in {**labels, "ids": names}.items():
-            if len(values) != len(X):
-                reason = f"{len(values)} values of {column!r} for {len(X)} vectors"
-                fail(self.path, f"{reason}; expected one per vector")
-        if len(X):
-            yield Batch(X, names.tolist(), labels)
+            streams = {
+                name: ArrayStream(stack.enter_context(archive.open(self._members[name])))
+                for name in dict.fromkeys([self.key, *columns, *named])
+            }
+            for first in range(0, n, step):
+                count = min(step, n - first)
+                arrays = {name: stream.rows(count) for name, stream in streams.items()}
+                if first + count == n:
+                    # a damaged archive is refused before its last batch is used
+                    for stream in streams.values():
+                        stream.finish()
+                names = np.arange(first, first + count).astype(str).tolist()
+                if named:
+                    names = as_names(self.path, arrays[named[0]].tolist()).tolist()
+                labels = {column: arrays[column] for column in columns}
+                yield Batch(arrays[self.key], names, labels)
 
 
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
-    """Return shape and type of an array without reading its numbers."""
-    with file:
-        readers = {(1, 0): npy.read_array_header_1_0}
-        read = readers.get(npy.read_magic(file), npy.read_array_header_2_0)
-        shape, _, dtype = read(file)
-    return shape, dtype
+class NpyReader(Reader):
+    """Reader of ``.npy``: vectors (n, D) without ids; row numbers are the ids."""
+
+    has_ids = False
+
+    def __init__(self, source: OnDisk) -> None:
+        self.source = source
+        self.path = source.name
+        with wrap_reader_errors(self.path, ARRAY), open(source.file, "rb") as file:
+            self.header = ArrayHeader.read(file)
+        shape, _, dtype = self.header
+        if len(shape) != 2 or dtype.kind not in "fiu":
+            fail(self.path, f"expected an array of floats (n, D); got {shape} of {dtype}")
+
+    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
+        n, width = self.header.shape
+        step = rows_of_batch(batch_bytes, width * self.header.dtype.itemsize)
+        with wrap_reader_errors(self.path, ARRAY), open(self.source.file, "rb") as file:
+            stream = ArrayStream(file)
+            for first in range(0, n, step):
+                count = min(step, n - first)
+                names = np.arange(first, first + count).astype(str).tolist()
+                yield Batch(stream.rows(count), names)
 
 
 def write_npz(path: Path, ids: Names, X: Vectors) -> None:

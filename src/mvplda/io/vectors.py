@@ -3,6 +3,7 @@
 ==================== ======================================================================
 ``.scp``, ``.ark``   Kaldi, binary or text; also ``scp:``, ``ark:``, ``ark,t:``
 ``.npz``             arrays ``X`` and ``ids``
+``.npy``             an array (n, D), read only; row numbers are the ids
 ``.parquet``         a column of ids and one of vectors (lists, or fixed-size lists)
 ``.csv``             a header, a column of ids and one column per dimension
 ==================== ======================================================================
@@ -40,19 +41,21 @@ WHOLE = 2**28
 
 
 class Format(NamedTuple):
-    """Reader and writer of a file format, and the first bytes of its files."""
+    """Reader and writer of a file format, and the first bytes of its files; no writer: the format is read only."""
 
     reader: Callable[[OnDisk], Reader]
-    write: Callable[[Path, Names, Vectors], None]
+    write: Callable[[Path, Names, Vectors], None] | None
     magic: bytes | None = None
 
 
 FORMATS = {
     ".npz": Format(formats.NpzReader, formats.write_npz, b"PK\x03\x04"),
+    ".npy": Format(formats.NpyReader, None, b"\x93NUMPY"),
     ".parquet": Format(formats.ParquetReader, formats.write_parquet, b"PAR1"),
     ".csv": Format(formats.CsvReader, formats.write_csv),
 }
 SUFFIXES = (".scp", ".ark", *FORMATS)
+READ_ONLY = (".npy",)
 
 
 @dataclass(frozen=True)
@@ -295,7 +298,7 @@ def write_vectors(path: PathLike, vectors: VectorSet) -> None:
 
             write_kaldi(path, scratch[: len(files)], vectors.ids, vectors.X)
         else:
-            FORMATS[suffix_of(path)].write(scratch[0], vectors.ids, vectors.X)
+            _writer(path)(scratch[0], vectors.ids, vectors.X)
         for note in scratch[len(files) :]:
             note.write_text(f"{vectors.extractor}\n", encoding="utf-8")
         for (
@@ -315,9 +318,17 @@ def written_files(path: PathLike) -> list[Path]:
     """Return the files that `write_vectors` writes for a path, without the note of the extractor."""
     if is_kaldi(path):
         return kaldi_files(path)
-    if suffix_of(path) not in FORMATS:
-        raise ParameterError(_unknown(path))
+    _writer(path)
     return [Path(path)]
+
+
+def _writer(path: PathLike) -> Callable[[Path, Names, Vectors], None]:
+    """Return the writer of a path's format; raise `ParameterError` if there is none."""
+    format = FORMATS.get(suffix_of(path))
+    if format is None or format.write is None:
+        written = [suffix for suffix in SUFFIXES if suffix not in READ_ONLY]
+        raise ParameterError(_unknown(path, written))
+    return format.write
 
 
 def main_file(path: PathLike) -> PathLike:
@@ -329,9 +340,9 @@ def _note(file: PathLike) -> Path:
     return Path(f"{file}{EXTRACTOR_SUFFIX}")
 
 
-def _unknown(path: PathLike) -> str:
+def _unknown(path: PathLike, suffixes: Sequence[str] = SUFFIXES) -> str:
     suffix = Path(path).suffix
     hint = ""
     if suffix == ".npy":
-        hint = '. Write an array with its ids: np.savez("x.npz", X=X, ids=ids)'
-    return f"{path}: expected a file of vectors with the suffix {', '.join(SUFFIXES)}; got {suffix!r}{hint}"
+        hint = ', which has no ids. Write an array with its ids: np.savez("x.npz", X=X, ids=ids)'
+    return f"{path}: expected a file of vectors with the suffix {', '.join(suffixes)}; got {suffix!r}{hint}"
