@@ -26,6 +26,7 @@ from mvplda.exceptions import (
     ParameterError,
     UnknownExtractorWarning,
 )
+from mvplda.io.batches import Batch
 from mvplda.io.kaldi import read_entry
 from mvplda.io.vectors import (
     VectorSet,
@@ -193,10 +194,10 @@ def test_a_damaged_archive_is_refused_before_its_last_batch(tmp_path: Path) -> N
     damaged[len(damaged) // 2] ^= 1
     (tmp_path / "x.npz").write_bytes(damaged)
     batches = open_vectors(tmp_path / "x.npz").batches(800, (), True)
-    for _ in range(8):
-        assert len(next(batches).X) == 12
+    used: list[Batch] = []
     with pytest.raises(FileFormatError, match="damaged"):
-        next(batches)
+        used.extend(batches)
+    assert sum(len(batch.X) for batch in used) < 100
 
 
 def test_a_large_archive_is_never_held_as_a_whole(tmp_path: Path) -> None:
