@@ -237,7 +237,7 @@ class AmountCalibrator(Calibrator):
             constants = [*self.constants_.get(view, {CONSTANT: 0.0}).values()]
             slope = slopes[0] + amounts[..., : len(slopes) - 1] @ np.array(slopes[1:])
             constant = constants[0] + amounts[..., : len(constants) - 1] @ np.array(constants[1:])
-            llrs[view] = slope * values + constant
+            llrs[view] = slope * values + constant  # (V16)
             if near_matches is not None and near_matches.view == view:
                 llrs[view] = llrs[view] + self.near_match_weight_ * near_matches.same
         by_hypothesis = {
@@ -249,7 +249,7 @@ class AmountCalibrator(Calibrator):
 
     def add_outliers(self, logs: LogLikelihoods) -> dict[Hypothesis, Array]:
         """Return calibrated log-likelihoods from sums of the LLRs of views, mixed with the outlier probability."""
-        return with_outliers(logs, self.outlier_probability_)
+        return with_outliers(logs, self.outlier_probability_)  # (V18)
 
     def check_state(self) -> None:
         """Raise an error unless the calibrator gives finite log-likelihoods for ordinary input."""
@@ -336,6 +336,7 @@ class ViewDesign(NamedTuple):
         slopes = weights[: count + 1]
         extra = weights[count + 2 : 2 * count + 2]
         largest_slope = slopes[0] + slopes[1:] @ self.ranges
+        # (V17)
         constants = (
             -slopes[1:] * self.growth.at(self.ranges) - self.growth.slopes * largest_slope - extra
         )

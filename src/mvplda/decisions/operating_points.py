@@ -131,6 +131,7 @@ class OperatingPoint:
         accepts = np.array([half.accept for half in halves.values()])
         log_product = np.logaddexp(0.0, -accepts).sum()
         with np.errstate(divide="ignore"):  # no trial reaches an infinite threshold
+            # (V20)
             threshold = math.log(2 ** len(halves) - 1) - float(np.log(np.expm1(log_product)))
         if len(halves) == 1:
             threshold = float(accepts[0])

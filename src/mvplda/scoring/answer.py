@@ -187,7 +187,7 @@ class Answer:
         same, different = self._split_by_view(view, self.inliers or self.logs)
         counts = math.log(len(different)) - math.log(len(same))
         ratio = np.logaddexp.reduce(same, axis=0) - np.logaddexp.reduce(different, axis=0)
-        return np.asarray(ratio + counts)
+        return np.asarray(ratio + counts)  # (V19)
 
     def _weighted(self) -> dict[Hypothesis, AnyArray]:
         """Return the log of weight times likelihood per hypothesis; includes a spoof with a countermeasure."""
