@@ -71,6 +71,7 @@ def main(
       tables   measure nothing: make the tables of the documents anew from results/
       check    make a random sample of stored rows again and compare (see check --help)
       evidence when the joint model has fewer errors than PLDA (see evidence --help)
+      attacks  which attacks on the people of a folder are accepted (see attacks --help)
 
     On a GPU: python benchmarks/gpu_scoring.py and python benchmarks/gpu_training.py.
     """
@@ -99,4 +100,8 @@ if __name__ == "__main__":
         check.main(sys.argv[2:], prog_name="python -m benchmarks check")
     if sys.argv[1:2] == ["evidence"]:
         evidence.main(sys.argv[2:], prog_name="python -m benchmarks evidence")
+    if sys.argv[1:2] == ["attacks"]:
+        from . import attacks
+
+        attacks.main(sys.argv[2:], prog_name="python -m benchmarks attacks")
     main()

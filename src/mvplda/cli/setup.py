@@ -12,6 +12,7 @@ from .options import COUNT, QUIET, RATE, check_folder, extractor_option, labels_
 from .train import read_labelled_vectors
 
 if TYPE_CHECKING:
+    from ..voice.verification import VoiceModel
     from .options import Pairs, Texts
 
 
@@ -37,6 +38,12 @@ if TYPE_CHECKING:
     help="Number of recordings per profile in later use.",
 )
 @labels_option("VIEW=FILE or VIEW=COLUMN: labels of vectors, as in `mvplda train`.")
+@click.option(
+    "--attacks",
+    is_flag=True,
+    help="Also attack each person with copies, replays and vocoders of their recordings, and write the acceptances to "
+    "attacks.txt. It takes seconds per person and attack.",
+)
 @extractor_option(required=False)
 @QUIET
 def setup_command(
@@ -48,6 +55,7 @@ def setup_command(
     quiet: bool,
     far: float,
     enrolment: int,
+    attacks: bool,
 ) -> None:
     """Make a model for your own people, with a threshold.
 
@@ -82,6 +90,8 @@ def setup_command(
             progress=not quiet,
         )
     else:
+        if attacks:
+            raise click.UsageError(f"{source} holds vectors: --attacks needs recordings")
         if folder.exists() and (extractors or pattern):
             raise click.UsageError(
                 f"{source} is read as vectors: --extractor and --pattern apply only to recordings, in a folder "
@@ -102,7 +112,27 @@ def setup_command(
         )
     result.save(output)
     click.echo(result.report)
+    if attacks and result.voices is not None:
+        attack_table = _attack_table(source, pattern, result.voices, progress=not quiet)
+        (Path(output) / "attacks.txt").write_text(attack_table + "\n", encoding="utf-8")
+        click.echo(f"\n{attack_table}")
     click.echo(f"wrote {output}: mvplda verify a.wav b.wav --model {quote(output)}", err=True)
+
+
+def _attack_table(source: str, pattern: str | None, voices: VoiceModel, progress: bool) -> str:
+    """Return the table of attacks on the people of a setup."""
+    from ..voice.attacks.measure import (
+        ALL_ATTACKS,
+        attack_everybody,
+        decide_by,
+        list_owners,
+        missing_programs,
+        text_table,
+    )
+
+    owners = list_owners(source, pattern)
+    rows = attack_everybody(owners, decide_by(voices, owners), progress=progress)
+    return "\n".join([text_table(rows), *missing_programs(ALL_ATTACKS.values())])
 
 
 def _label_sources(source: str, labels: dict[str, str]) -> dict[str, str]:

@@ -1,0 +1,173 @@
+"""Resynthesis: a recording analysed into a few parameters and made again from them, as vocoders and converters do."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+from scipy.fft import irfft, rfft
+from scipy.linalg import solve_toeplitz
+from scipy.signal import lfilter
+
+from ..audio.decode import read_audio
+from .attack import RATE, Attack, Sound, from_pcm, resample, run_program, to_pcm
+
+Generator = np.random.Generator
+Array = NDArray[np.float64]
+
+WINDOW, HOP = 512, 128
+"""Samples of a window and between windows, 32 and 8 ms."""
+ROUNDS = 32
+"""Iterations of Griffin and Lim."""
+MEL_BANDS = 80
+ORDER = 18
+"""Order of linear prediction."""
+PITCHES_HZ = (60.0, 400.0)
+VOICED = 0.4
+"""Least correlation at the period of a voiced frame."""
+CODEC2_RATE = 8000
+
+
+def short_time_spectra(sound: Sound) -> NDArray[np.complex128]:
+    """Return the spectra of overlapping windows."""
+    padded = np.pad(np.asarray(sound, np.float64), WINDOW)
+    windows = sliding_window_view(padded, WINDOW)[::HOP]
+    return np.asarray(rfft(windows * np.hanning(WINDOW), axis=1))
+
+
+def overlap_add(windows: Array, length: int) -> Array:
+    """Return the sound of overlapping windows."""
+    weights = np.hanning(WINDOW)
+    sound = np.zeros(HOP * (len(windows) - 1) + WINDOW)
+    total = np.zeros_like(sound)
+    for number, window in enumerate(windows):
+        part = slice(number * HOP, number * HOP + WINDOW)
+        sound[part] += weights * window
+        total[part] += weights**2
+    return np.asarray((sound / np.maximum(total, 1e-3))[WINDOW : WINDOW + length])
+
+
+def griffin_lim(sound: Sound, rng: Generator, bands: int | None = None) -> Sound:
+    """Discard the phases, and estimate others that fit the magnitudes.
+
+    bands : number of mel bands that the magnitudes are reduced to, as text-to-speech does; None: all frequencies
+    """
+    magnitudes = np.abs(short_time_spectra(sound))
+    if bands is not None:
+        weights = mel_weights(bands)
+        magnitudes = np.maximum(magnitudes @ weights.T @ np.linalg.pinv(weights).T, 0.0)
+    phases = np.exp(2j * np.pi * rng.random(magnitudes.shape))
+    for _ in range(ROUNDS):
+        windows = irfft(magnitudes * phases, WINDOW, axis=1)
+        spectra = short_time_spectra(overlap_add(windows, len(sound)))[: len(magnitudes)]
+        phases = np.exp(1j * np.angle(spectra))
+    return overlap_add(irfft(magnitudes * phases, WINDOW, axis=1), len(sound))
+
+
+def mel_weights(bands: int) -> Array:
+    """Return (bands, frequencies) triangular weights."""
+    highest = 2595 * np.log10(1 + RATE / 2 / 700)
+    edges = 700 * (10 ** (np.linspace(0, highest, bands + 2) / 2595) - 1)
+    low, centre, high = (edges[start : start + bands, None] for start in range(3))
+    hz = np.linspace(0, RATE / 2, WINDOW // 2 + 1)
+    rising, falling = (hz - low) / (centre - low), (high - hz) / (high - centre)
+    return np.asarray(np.maximum(0.0, np.minimum(rising, falling)))
+
+
+def linear_prediction(sound: Sound, rng: Generator) -> Sound:
+    """Make pulses at the pitch, or noise, and filter them by linear prediction of each frame."""
+    frames = sliding_window_view(np.pad(np.asarray(sound, np.float64), WINDOW), WINDOW)[::HOP]
+    shortest, longest = (round(RATE / hz) for hz in reversed(PITCHES_HZ))
+    windows = np.zeros(frames.shape)
+    next_pulse = 0.0
+    for number, frame in enumerate(frames * np.hanning(WINDOW)):
+        correlation = irfft(np.abs(rfft(frame, 2 * WINDOW)) ** 2)[:WINDOW]
+        if correlation[0] < 1e-9:
+            continue
+        # a little noise keeps the equations solvable
+        ridge = correlation[: ORDER + 1] + np.eye(1, ORDER + 1)[0] * 1e-3 * correlation[0]
+        prediction = solve_toeplitz(ridge[:ORDER], ridge[1:])
+        period = shortest + int(correlation[shortest:longest].argmax())
+        excitation = rng.standard_normal(WINDOW)
+        if correlation[period] > VOICED * correlation[0]:
+            # pulses continue from frame to frame
+            begin = number * HOP
+            first = max(next_pulse - begin, 0.0)
+            places = np.arange(first, WINDOW, period).astype(int)
+            excitation = np.zeros(WINDOW)
+            excitation[places] = np.sqrt(period)
+            passed = places[places < HOP]
+            next_pulse = begin + (passed[-1] + period if len(passed) else first)
+        filtered = lfilter([1.0], np.concatenate([[1.0], -prediction]), excitation)
+        gain = np.sqrt(np.sum(frame**2) / max(np.sum((filtered * np.hanning(WINDOW)) ** 2), 1e-12))
+        windows[number] = gain * filtered * np.hanning(WINDOW)
+    made = overlap_add(windows, len(sound))
+    return np.asarray(made * np.abs(sound).max() / max(np.abs(made).max(), 1e-9))
+
+
+def codec2(sound: Sound, rng: Generator, mode: str) -> Sound:
+    """Encode with Codec 2, which transmits pitch, envelope and voicing.
+
+    mode : bits per second
+    """
+    narrow = resample(sound, RATE, CODEC2_RATE)
+    with tempfile.TemporaryDirectory(prefix="mvplda-") as folder:
+        files = [str(Path(folder) / name) for name in ("sound.raw", "coded.bit", "decoded.raw")]
+        Path(files[0]).write_bytes(to_pcm(narrow))
+        run_program(["c2enc", mode, *files[:2]], b"")
+        run_program(["c2dec", mode, *files[1:]], b"")
+        decoded = from_pcm(Path(files[2]).read_bytes())
+    return resample(decoded, CODEC2_RATE, RATE)
+
+
+def world(sound: Sound, rng: Generator) -> Sound:
+    """Analyse with WORLD into pitch, envelope and aperiodicity, and synthesise."""
+    pyworld = import_module("pyworld")
+    samples = np.ascontiguousarray(sound, np.float64)
+    pitch, times = pyworld.harvest(samples, RATE)
+    envelope = pyworld.cheaptrick(samples, pitch, times, RATE)
+    aperiodicity = pyworld.d4c(samples, pitch, times, RATE)
+    return np.asarray(pyworld.synthesize(pitch, envelope, aperiodicity, RATE))
+
+
+RESYNTHESIS: Mapping[str, Attack] = {
+    attack.name: attack
+    for attack in (
+        Attack("Griffin-Lim", "resynthesis", griffin_lim),
+        Attack(
+            "Griffin-Lim from 80 mel bands", "resynthesis", partial(griffin_lim, bands=MEL_BANDS)
+        ),
+        Attack("linear prediction", "resynthesis", linear_prediction),
+        Attack(
+            "Codec 2, 3200 bit/s",
+            "resynthesis",
+            partial(codec2, mode="3200"),
+            ("c2enc", "c2dec"),
+            ("soxr",),
+        ),
+        Attack(
+            "Codec 2, 1300 bit/s",
+            "resynthesis",
+            partial(codec2, mode="1300"),
+            ("c2enc", "c2dec"),
+            ("soxr",),
+        ),
+        Attack("WORLD", "resynthesis", world, (), ("pyworld",)),
+    )
+}
+"""All kinds of resynthesis."""
+
+
+def espeak(text: str, rng: Generator, language: str = "en-us") -> Sound:
+    """Return a text in the generic voice of eSpeak NG, at a random pitch and pace."""
+    settings = ["-v", language, "-p", str(rng.integers(20, 80)), "-s", str(rng.integers(120, 170))]
+    with tempfile.TemporaryDirectory(prefix="mvplda-") as folder:
+        path = Path(folder) / "speech.wav"
+        run_program(["espeak-ng", *settings, "-w", str(path), text], b"")
+        return np.asarray(read_audio(path, RATE), np.float64)
