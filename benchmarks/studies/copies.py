@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from mvplda.voice.attacks.attack import RATE, Attack, Sound
 from mvplda.voice.attacks.copies import COPIES, two_changes
 from mvplda.voice.attacks.rooms import REPLAYS
 from mvplda.voice.audio.decode import read_audio
-from mvplda.voice.fingerprint import CopyTest, Fingerprint, copy_threshold
+from mvplda.voice.fingerprint import CopyTest, Fingerprint
 
 Recordings = Mapping[tuple[str, ...], Callable[[], Sound]]
 """Functions that read a recording, by (person, phrase, name of the recording)."""
@@ -51,8 +51,16 @@ def files(folder: Path) -> Recordings:
     }
 
 
-def honest_similarities(recordings: Recordings) -> Iterator[tuple[float, int]]:
-    """Yield the similarity and the frames of speech of each pair of recordings of one phrase by one person."""
+class Comparison(NamedTuple):
+    """Comparison of two recordings: similarity, frames of speech of the shorter, and whether it is taken for a copy."""
+
+    similarity: float
+    frames: int
+    is_copy: bool
+
+
+def honest_similarities(recordings: Recordings) -> Iterator[Comparison]:
+    """Yield the comparison of each pair of recordings of one phrase by one person."""
     for _, group in groupby(recordings, key=lambda key: key[:2]):
         tests = [CopyTest(recordings[key]()) for key in group]
         for number, test in enumerate(tests):
@@ -61,16 +69,18 @@ def honest_similarities(recordings: Recordings) -> Iterator[tuple[float, int]]:
                 yield from compared(test, others)
 
 
-def compared(test: CopyTest, others: Sequence[Fingerprint]) -> Iterator[tuple[float, int]]:
-    """Yield the similarity of a recording with each other one, and the frames of speech of the shorter."""
-    for other, similarity in zip(others, test.similarities(others), strict=True):
-        yield float(similarity), min(test.fingerprint.frames, other.frames)
+def compared(test: CopyTest, others: Sequence[Fingerprint]) -> Iterator[Comparison]:
+    """Yield the comparison of a recording with each other one."""
+    results = zip(others, test.similarities(others), test.are_copies(others), strict=True)
+    for other, similarity, is_copy in results:
+        frames = min(test.fingerprint.frames, other.frames)
+        yield Comparison(float(similarity), frames, bool(is_copy))
 
 
 def copy_similarities(
     recordings: Recordings, change: Attack, count: int, seed: int
-) -> Iterator[tuple[float, int]]:
-    """Yield the similarity of changed copies with their recordings, and the frames of speech."""
+) -> Iterator[Comparison]:
+    """Yield the comparison of changed copies with their recordings."""
     rng = np.random.default_rng(seed)
     keys = list(recordings)
     for number in rng.choice(len(keys), count, replace=count > len(keys)):
@@ -110,10 +120,9 @@ def study(data: Path) -> dict[str, Any]:
     return found
 
 
-def summary(pairs: Sequence[tuple[float, int]]) -> dict[str, float]:
+def summary(pairs: Sequence[Comparison]) -> dict[str, float]:
     """Return how many of the pairs are taken for copies, and the distribution of their similarities."""
-    similarities, frames = np.array(pairs).T
-    flagged = similarities >= copy_threshold(frames)
+    similarities, frames, flagged = np.array(pairs).T
     return {
         "pairs": len(pairs),
         "recognised as copies": int(flagged.sum()),

@@ -11,6 +11,7 @@ from mvplda.voice.attacks.attack import resample
 from mvplda.voice.attacks.copies import COPIES
 from mvplda.voice.fingerprint import (
     LEAST_OVERLAP,
+    LOW_BANDS,
     OFFSETS,
     RATE,
     SPEEDS,
@@ -80,6 +81,27 @@ def test_similarities_are_correlations_over_all_alignments():
                     if min(energies) >= max(least, 1):
                         best = max(best, (a * b).sum() / np.sqrt(np.prod(energies)))
         assert similarity == pytest.approx(best, abs=1e-5)
+
+
+def test_low_bands_are_compared_alone():
+    test, other = CopyTest(say(0)), CopyTest(say(1)).fingerprint
+    low = CopyTest(say(0))
+    low._variants = low._variants[..., :LOW_BANDS]
+    alone = Fingerprint(other.codes[:, :LOW_BANDS])
+    assert test.similarities([other], LOW_BANDS) == pytest.approx(low.similarities([alone]))
+    assert test.similarities([other]) != pytest.approx(low.similarities([alone]))
+
+
+def test_a_copy_whose_high_bands_were_replaced_is_recognised():
+    # as codecs of mobile telephones do
+    original, other = CopyTest(say(0, 4.0)), CopyTest(say(5, 4.0))
+    changed = original.fingerprint.codes.copy()
+    length = min(len(changed), len(other.fingerprint.codes))
+    changed[:length, LOW_BANDS:] = other.fingerprint.codes[:length, LOW_BANDS:]
+    changed[:, :LOW_BANDS][::2, ::2] = 0
+    fingerprint = Fingerprint(changed)
+    assert original.are_copies([fingerprint, other.fingerprint]).tolist() == [True, False]
+    assert not original.are_copies([]).size
 
 
 def test_silence_and_very_short_sound_match_nothing():

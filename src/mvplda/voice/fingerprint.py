@@ -103,7 +103,9 @@ class CopyTest:
         self._variants = np.stack(
             [np.pad(codes, ((0, longest - len(codes)), (0, 0))) for codes in variants]
         )
-        self._spectra: dict[int, tuple[NDArray[np.complex64], NDArray[np.complex64]]] = {}
+        self._spectra: dict[
+            tuple[int, int | None], tuple[NDArray[np.complex64], NDArray[np.complex64]]
+        ] = {}
 
     @classmethod
     def read(cls, source: Source, rate: int | None = None) -> CopyTest:
@@ -113,38 +115,50 @@ class CopyTest:
 
     def is_copy(self, fingerprints: Sequence[Fingerprint]) -> bool:
         """Return whether the recording is a changed copy of one of these."""
-        frames = np.array([min(self.fingerprint.frames, other.frames) for other in fingerprints])
-        comparable = [
-            other for other, n in zip(fingerprints, frames, strict=True) if n >= LEAST_FRAMES
-        ]
-        thresholds = copy_threshold(frames[frames >= LEAST_FRAMES])
-        return bool((self.similarities(comparable) >= thresholds).any())
+        return bool(self.are_copies(fingerprints).any())
 
-    def similarities(self, fingerprints: Sequence[Fingerprint]) -> NDArray[np.float32]:
-        """Return the largest correlation with each fingerprint over all speeds, offsets and alignments in time."""
+    def are_copies(self, fingerprints: Sequence[Fingerprint]) -> NDArray[np.bool_]:
+        """Return whether the recording is a changed copy of each of these, (n,)."""
+        frames = np.array([min(self.fingerprint.frames, other.frames) for other in fingerprints])
+        is_copy = np.zeros(len(fingerprints), bool)
+        comparable = np.flatnonzero(frames >= LEAST_FRAMES)
+        others = [fingerprints[int(number)] for number in comparable]
+        for bands, threshold in THRESHOLDS:
+            limits = threshold.of(frames[comparable])
+            is_copy[comparable] |= self.similarities(others, bands) >= limits
+        return is_copy
+
+    def similarities(
+        self, fingerprints: Sequence[Fingerprint], bands: int | None = None
+    ) -> NDArray[np.float32]:
+        """Return the largest correlation with each fingerprint over all speeds, offsets and alignments in time.
+
+        bands : number of bands that are compared, from the lowest on; None: all
+        """
         found = np.zeros(len(fingerprints), np.float32)
         # those of one length together, because they are padded to the longest
         order = np.argsort([len(other.codes) for other in fingerprints], kind="stable")
         for start in range(0, len(order), CHUNK):
             chunk = order[start : start + CHUNK]
-            found[chunk] = self._similarities([fingerprints[i].codes for i in chunk])
+            found[chunk] = self._similarities([fingerprints[i].codes for i in chunk], bands)
         return found
 
-    def _similarities(self, others: Sequence[Codes]) -> NDArray[np.float32]:
-        _, length, bands = self._variants.shape
+    def _similarities(self, others: Sequence[Codes], most: int | None) -> NDArray[np.float32]:
+        variants = self._variants[..., :most]
+        _, length, bands = variants.shape
         for codes in others:
-            if codes.shape[1] != bands:
+            if codes.shape[1] != self._variants.shape[2]:
                 raise DataError(
-                    f"expected fingerprints of {bands} bands; got {codes.shape[1]}: delete fingerprints of another "
-                    "version"
+                    f"expected fingerprints of {self._variants.shape[2]} bands; got {codes.shape[1]}: delete "
+                    "fingerprints of another version"
                 )
         longest = max(len(codes) for codes in others)
         size = next_fast_len(longest + length, real=True)
-        test_spectra, test_energy_spectra = self._spectra_of(size)
+        test_spectra, test_energy_spectra = self._spectra_of(size, most)
         codes = np.zeros((size, bands, len(others)), np.float32)
         present = np.zeros((len(others), size), np.float32)
         for column, other in enumerate(others):
-            codes[: len(other), :, column] = other
+            codes[: len(other), :, column] = other[:, :most]
             present[column, : len(other)] = 1.0
         energies = np.square(codes).sum(axis=1).T
 
@@ -155,7 +169,7 @@ class CopyTest:
         is_test = rfft((np.arange(size) < self._lengths[:, None]).astype(np.float32))
         of_others = irfft(is_test[:, None] * rfft(energies).conj(), size)
 
-        totals = np.square(self._variants, dtype=np.float32).sum(axis=(1, 2))
+        totals = np.square(variants, dtype=np.float32).sum(axis=(1, 2))
         least = LEAST_OVERLAP * np.minimum(totals[:, None], energies.sum(axis=1))[..., None]
         # energies are whole numbers, up to rounding in the transforms
         enough = least - 0.1
@@ -165,28 +179,47 @@ class CopyTest:
             np.where(is_overlap, correlations / scale, 0.0).max(axis=(0, 2)), np.float32
         )
 
-    def _spectra_of(self, size: int) -> tuple[NDArray[np.complex64], NDArray[np.complex64]]:
+    def _spectra_of(
+        self, size: int, most: int | None
+    ) -> tuple[NDArray[np.complex64], NDArray[np.complex64]]:
         """Return Fourier transforms over time of all variants, padded to `size` frames; cached for the last size.
 
         They are those of the codes, (frequencies, variants, bands), and of their squares, (variants, frequencies).
         """
-        if size not in self._spectra:
-            variants = self._variants.astype(np.float32)
+        if (size, most) not in self._spectra:
+            variants = self._variants[..., :most].astype(np.float32)
             spectra = np.ascontiguousarray(rfft(variants, size, axis=1).transpose(1, 0, 2))
             energy_spectra = rfft(np.square(variants).sum(axis=2), size)
-            self._spectra = {size: (spectra, energy_spectra)}
-        return self._spectra[size]
+            # those of another size are not needed any more
+            self._spectra = {key: value for key, value in self._spectra.items() if key[0] == size}
+            self._spectra[size, most] = (spectra, energy_spectra)
+        return self._spectra[size, most]
 
 
-def copy_threshold(frames: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the least correlation of copies, by the number of frames of speech; it is higher for short recordings."""
-    return LONG_THRESHOLD + SHORT_MARGIN / np.sqrt(frames)
+@dataclass(frozen=True)
+class CopyThreshold:
+    """Least correlation of copies, by the number of frames of speech: results/copies.
+
+    long : threshold for long recordings
+    margin : its rise for short ones
+    """
+
+    long: float
+    margin: float
+
+    def of(self, frames: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the thresholds of recordings with these numbers of frames of speech."""
+        return self.long + self.margin / np.sqrt(frames)
 
 
-LONG_THRESHOLD = 0.32
-"""Threshold for long recordings; see results/copies."""
-SHORT_MARGIN = 1.5
-"""Increase of the threshold for short recordings, times the root of their number of frames."""
+LOW_BANDS = 33
+"""Bands up to 1600 Hz: codecs of mobile telephones replace the harmonics above."""
+
+THRESHOLDS: tuple[tuple[int | None, CopyThreshold], ...] = (
+    (None, CopyThreshold(0.21, 2.2)),
+    (LOW_BANDS, CopyThreshold(0.25, 2.6)),
+)
+"""Numbers of bands that are compared, from the lowest on, and their thresholds."""
 
 
 def power_spectrogram(samples: NDArray[np.floating]) -> Spectrogram:
