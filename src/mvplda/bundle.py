@@ -16,7 +16,6 @@ from ._typing import AnyArray, Array, IntArray, Json, Labels, Names
 from .backend import is_torch, like, to_host
 from .calibration import Calibrator, Measures
 from .decisions import OperatingPoint, point_for
-from .estimator import Estimator, check_is_fitted
 from .exceptions import DataError, ParameterError
 from .labels import as_array, base_columns
 from .models.base import BaseScorer
@@ -49,6 +48,7 @@ from .scoring.question import (
     make_question,
     with_near_matches,
 )
+from .sklearn_interface import Estimator, check_is_fitted
 from .tensor_files import State, Tensors
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._typing import Array, BoolArray, IntArray, Json, Names
-from ..estimator import check_is_fitted
 from ..exceptions import DataError, NumericalError, ParameterError
 from ..labels import as_array
 from ..persistence import check_answers
 from ..scoring.question import Hypothesis, LogLikelihoods, NearMatches, with_near_matches
+from ..sklearn_interface import check_is_fitted
 from .calibrator import Calibrator, Measures
 from .hypotheses import (
     CONSTANT_DEVIATION,

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._typing import Array, Json
-from ..estimator import Estimator
 from ..exceptions import ParameterError
 from ..persistence import Persistent
 from ..scoring.question import Hypothesis, LogLikelihoods, NearMatches
+from ..sklearn_interface import Estimator
 
 Measures = Mapping[str, Array]
 """Amounts of evidence per trial by name, such as log seconds of speech; see `Deployable.evidence_measures`."""

@@ -14,12 +14,12 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from .._typing import Array, IntArray, Json
-from ..estimator import check_is_fitted
 from ..exceptions import DataError, NumericalError
 from ..labels import as_array
 from ..persistence import check_answers
 from ..scoring.answer import hypothesis_name
 from ..scoring.question import Hypothesis, LogLikelihoods, NearMatches, with_near_matches
+from ..sklearn_interface import check_is_fitted
 from .calibrator import Calibrator, G, Measures
 
 JOINT_EVIDENCE = "together"

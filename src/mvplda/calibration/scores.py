@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._typing import Array, BoolArray
-from ..estimator import Estimator, check_is_fitted
 from ..exceptions import (
     DataError,
     FewSpeakersWarning,
@@ -20,6 +19,7 @@ from ..exceptions import (
 from ..kinds import Kinds, as_masks, target_kind
 from ..labels import as_array
 from ..persistence import Persistent, check_answers
+from ..sklearn_interface import Estimator, check_is_fitted
 
 LLR_DEVIATION = 30.0
 """Standard deviation of the prior of the slope, for scores of unit variance: that of large but plausible LLRs."""

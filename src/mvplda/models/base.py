@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from .._optional import load_entry_points
 from .._typing import AnyArray, Array, Json, Labels, Names, Ranks, Views
 from ..backend import cast, dtype_name, empty, is_torch, to_host
-from ..estimator import check_is_fitted
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import check_view_names
 from ..persistence import Persistent, check_finite, check_width, ordinary_vectors
@@ -38,6 +37,7 @@ from ..scoring.profiles import (
 )
 from ..scoring.question import LogLikelihoods, Question, QuestionArguments, make_question
 from ..scoring.search import SearchIndex
+from ..sklearn_interface import check_is_fitted
 from ..vector_checks import as_vectors, check_feature_names
 from .caching import CACHE
 from .checks import check_whole_number

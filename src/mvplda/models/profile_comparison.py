@@ -11,7 +11,6 @@ from numpy.typing import DTypeLike
 from ..backend import (
     is_torch,
 )
-from ..estimator import check_is_fitted
 from ..exceptions import DataError, ParameterError
 from ..scoring.assignments import LabelRole, ViewLabels
 from ..scoring.block_ratios import Comparison
@@ -24,6 +23,7 @@ from ..scoring.profiles import (
     match_names,
 )
 from ..scoring.question import LikelihoodRatio, Question
+from ..sklearn_interface import check_is_fitted
 from .caching import cache_of
 from .deployment import Deployable
 

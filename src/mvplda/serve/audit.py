@@ -258,7 +258,7 @@ class AuditChain:
 
 
 class Walk:
-    """One pass through a chain, which collects what does not fit.
+    """Pass through a chain that collects the entries whose number or hash does not fit.
 
     expected : number and hash of an entry at the time of an earlier receipt
     is_complete : whether the head is that of the whole chain, and not of its oldest entries
@@ -344,7 +344,7 @@ class Walk:
                 )
 
     def _name_unfit(self) -> None:
-        """Name entries whose hash does not fit: re-ordered if it fits with the id of another one of them."""
+        """Describe entries whose hash does not fit; they were re-ordered if it fits the id of another of them."""
         ids = [row["id"] for row, _ in self._unfit[:NAMED]]
         for row, previous in self._unfit[:NAMED]:
             was = [

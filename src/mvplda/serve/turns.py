@@ -1,4 +1,4 @@
-"""Order of the processes that write to one SQLite database: a long operation is let in between the others."""
+"""Order of the processes that write to one SQLite database, so that none waits for ever."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def too_many_writers() -> Problem:
 
 
 class Turns:
-    """Lets one process write next, where others write without a pause.
+    """Lets an urgent process write next, beside others that write without a pause.
 
-    SQLite itself has no queue: who waits for its lock looks for it again and again, and never finds it free beside a
-    process whose threads pass it on to each other.
+    SQLite has no queue of waiting processes. A process that waits for its lock polls it, and never finds it free if the
+    threads of another process pass it on to each other.
 
     Parameters
     ----------

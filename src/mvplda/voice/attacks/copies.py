@@ -22,7 +22,7 @@ def half_gain(sound: Sound, rng: Generator) -> Sound:
 
 
 def drop_sample(sound: Sound, rng: Generator) -> Sound:
-    """Remove one sample anywhere."""
+    """Remove one sample at a random position."""
     return np.delete(sound, rng.integers(len(sound)))
 
 

@@ -29,7 +29,6 @@ from numpy.typing import ArrayLike
 
 from ..._typing import AnyArray, Array, IntArray, Json, Labels, Names
 from ...backend import like
-from ...estimator import Estimator, check_is_fitted
 from ...exceptions import DataError, LabelError, ParameterError
 from ...labels import check_no_interactions, check_view_names, exact_names, names_from_file
 from ...models.base import BaseScorer
@@ -39,6 +38,7 @@ from ...models.deployment import Deployable
 from ...scoring.pair_terms import ExpertTerms, JointTerms, row_products
 from ...scoring.profiles import Profiles
 from ...scoring.question import NearMatches
+from ...sklearn_interface import Estimator, check_is_fitted
 from ...tensor_files import fingerprint
 from ...vector_checks import as_vectors, check_feature_names
 from ..phrases import PhraseMatcher

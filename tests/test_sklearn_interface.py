@@ -15,9 +15,9 @@ from sklearn.utils import get_tags
 
 from mvplda import PLDA, Bundle, CosineScorer, MultiviewPLDA
 from mvplda.calibration import AmountCalibrator, HypothesisCalibrator, LinearCalibrator
-from mvplda.estimator import Estimator, check_is_fitted
 from mvplda.labels import label_rows
 from mvplda.preprocessing import standard_chain
+from mvplda.sklearn_interface import Estimator, check_is_fitted
 from mvplda.voice.domain import DomainPLDA
 
 ESTIMATORS = [
