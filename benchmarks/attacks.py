@@ -82,7 +82,8 @@ class Calls:
 
     def verify(self, profile: str, sound: Sound) -> tuple[Verdict, str | None]:
         """Return verdict and reason for a sound; afterwards the service has forgotten it."""
-        begin = self.service.store.clock()
+        with self.service.store.read() as work:
+            begin = work.now
         path = f"profiles/{profile}/verify"
         reply = self("POST", path, content=wav(sound), headers=WAV)
         with self.service.store.write() as work:
