@@ -34,7 +34,7 @@ def test_a_burst_takes_no_more_calls_than_it_makes() -> None:
     async def burst() -> None:
         runtime = Runtime(cast("Any", service), is_open=False)
         await asyncio.gather(
-            *(runtime.callers._spend(Caller("shop", "verify")) for _ in range(100))
+            *(runtime.callers._spend(Caller("shop", "verify"), runtime) for _ in range(100))
         )
 
     asyncio.run(burst())

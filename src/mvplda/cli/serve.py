@@ -18,8 +18,10 @@ from .options import Command
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
+    from ..serve.keys import KeyRing
     from ..serve.service import Service
     from ..serve.settings import Settings
+    from ..serve.store import Store
 
 
 def settings_option(name: str, field: FieldInfo) -> Callable[[Command], Command]:
@@ -157,9 +159,12 @@ def offer_import(settings: Settings, service: Service) -> None:
     type=click.Choice(["none", "challenge", "countermeasure", "either"]),
     help="Protection that each verification with the key must have.  [default: that of the service]",
 )
+@click.option("--tenant", help="Tenant whose people the key is for.  [default: the service itself]")
 @click.option("--revoke", is_flag=True, help="Revoke the key with this NAME.")
 @click.pass_obj
-def key(settings: Settings, /, name: str, role: str, revoke: bool, **policy: Any) -> None:
+def key(
+    settings: Settings, /, name: str, role: str, tenant: str | None, revoke: bool, **policy: Any
+) -> None:
     """Make or revoke an API key.
 
     Prints the new key NAME, which cannot be shown again. An earlier key NAME becomes invalid.
@@ -171,14 +176,69 @@ def key(settings: Settings, /, name: str, role: str, revoke: bool, **policy: Any
     """
     from ..serve.app import open_store
     from ..serve.keys import KeyPolicy
+    from ..serve.tenants import find_tenant
 
     with closing(open_store(settings, is_urgent=True)) as store:
+        if tenant is not None and find_tenant(store, tenant) is None:
+            raise click.UsageError(f"there is no tenant {tenant}: mvplda serve tenant {tenant}")
         if not revoke:
-            click.echo(store.api_keys.put(name, role, policy=KeyPolicy(**policy)))
+            click.echo(store.api_keys.put(name, role, None, KeyPolicy(**policy), tenant))
         elif store.api_keys.drop(name):
             click.echo(f"{name} is revoked")
         else:
             click.echo(f"no key has the name {name}")
+
+
+@serve_command.command("tenant")
+@click.argument("name", required=False)
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="SETTING=VALUE",
+    help="Setting of the tenant, such as far=0.001; without a value it is that of the service again.",
+)
+@click.option(
+    "--export", is_flag=True, help="Print everything stored of its people, and its audit."
+)
+@click.option("--erase", is_flag=True, help="Erase its keys, people and audit. Cannot be undone.")
+@click.pass_obj
+def tenant_command(
+    settings: Settings, /, name: str | None, changes: tuple[str, ...], export: bool, erase: bool
+) -> None:
+    """Make, list, export or erase tenants.
+
+    A tenant is an organisation with people, domain, thresholds, audit and limits of its own, in SQLite files or a
+    schema of PostgreSQL of its own. Calls with its API keys (mvplda serve key NAME --tenant TENANT) reach nothing
+    else. Without NAME, lists the tenants.
+
+    \b
+    Examples:
+      mvplda serve tenant acme --set far=0.001 --set key-rate=600
+      mvplda serve key acme-shop --role verify --tenant acme
+      mvplda serve tenant acme --export > acme.jsonl
+      mvplda serve tenant acme --erase
+    """
+    from ..serve import tenants
+    from ..serve.app import open_service, open_store
+
+    if name is not None and export:
+        service = open_service(settings)
+        with closing(service.store):
+            for line in tenants.export_lines(tenants.open_tenant(service, name)):
+                click.echo(line)
+        return
+    with closing(open_store(settings, is_urgent=True)) as store:
+        if name is None:
+            for tenant in tenants.list_tenants(store):
+                click.echo(f"{tenant.name} {tenant.settings}")
+        elif erase:
+            tenants.erase_tenant(store, settings, name)
+            click.echo(f"{name} is erased")
+        else:
+            texts = dict(change.partition("=")[::2] for change in changes)
+            is_new = tenants.put_tenant(store, settings, name, tenants.parse_changes(texts))
+            click.echo(f"{name} is {'created' if is_new else 'changed'}")
 
 
 @serve_command.command("import")
@@ -189,8 +249,11 @@ def key(settings: Settings, /, name: str, role: str, revoke: bool, **policy: Any
     help="What these people agreed to: nothing is stored of a person without consent.",
 )
 @click.option("--phrase", help="Phrase of recordings without a name of their phrase.")
+@click.option("--tenant", help="Tenant whose people these are.  [default: the service itself]")
 @click.pass_obj
-def import_command(settings: Settings, /, source: Path, consent: str, phrase: str | None) -> None:
+def import_command(
+    settings: Settings, /, source: Path, consent: str, phrase: str | None, tenant: str | None
+) -> None:
     """Enrol the people of a folder of `mvplda setup`, or of a file of `mvplda profiles`.
 
     Their recordings pass the checks of an enrolment, without those of sound. Recordings that the service has already
@@ -202,6 +265,7 @@ def import_command(settings: Settings, /, source: Path, consent: str, phrase: st
     from ..serve.app import open_service
     from ..serve.import_people import import_people
     from ..serve.schemas import Consent
+    from ..serve.tenants import open_tenant
     from ..voice.profile_file import ProfileBook
 
     if settings.model is None and (source / MODEL_FILE).is_file():
@@ -209,7 +273,8 @@ def import_command(settings: Settings, /, source: Path, consent: str, phrase: st
     service = open_service(settings)
     with closing(service.store):
         agreed = Consent(given=True, text=consent)
-        report = import_people(service, ProfileBook(source), agreed, phrase)
+        people = open_tenant(service, tenant)
+        report = import_people(people, ProfileBook(source), agreed, phrase)
     click.echo(
         f"{report.created} new people, {report.added} recordings added, {report.present} were there already"
     )
@@ -220,6 +285,11 @@ def import_command(settings: Settings, /, source: Path, consent: str, phrase: st
         raise SystemExit(1)
 
 
+def of_tenant(name: str) -> str:
+    """Return the beginning of a line about a tenant; empty for the service itself."""
+    return f"tenant {name}: " if name else ""
+
+
 @serve_command.command()
 @click.pass_obj
 def sweep(settings: Settings) -> None:
@@ -227,24 +297,28 @@ def sweep(settings: Settings) -> None:
 
     People who were deleted after the backup was made have no data key and are deleted again; data keys without a person
     are destroyed. Stop the service first, and provide the current data keys: keys.sqlite in the data folder, or
-    --key-database.
+    --key-database. Tenants without a data key at all stay as they are.
 
     Example: mvplda serve sweep
     """
     from ..serve.app import open_store
     from ..serve.master_rotation import delete_keyless_profiles
+    from ..serve.tenants import all_stores
 
     with closing(open_store(settings, is_urgent=True)) as store:
-        count = len(store.all_keys())
-        if not count:
+        if not store.all_keys():
             raise click.UsageError(
                 "no data key exists: provide keys.sqlite in the data folder, or --key-database"
             )
-        deleted, orphans = delete_keyless_profiles(store)
-        click.echo(
-            f"deleted {deleted} people without a data key; {count - orphans} people have one"
-        )
-        click.echo(f"destroyed {orphans} data keys without a person")
+        for name, found in all_stores(settings, store, is_urgent=True):
+            count = len(found.all_keys())
+            if not count:
+                continue
+            deleted, orphans = delete_keyless_profiles(found)
+            click.echo(
+                f"{of_tenant(name)}deleted {deleted} people without a data key; {count - orphans} people have one"
+            )
+            click.echo(f"{of_tenant(name)}destroyed {orphans} data keys without a person")
 
 
 @serve_command.command("move-keys")
@@ -283,16 +357,22 @@ def scrub(settings: Settings) -> None:
     """
     from ..serve.app import open_store
     from ..serve.erasure import scrub_store
+    from ..serve.tenants import all_stores
 
+    has_remains = False
     with closing(open_store(settings)) as store:
-        report = scrub_store(store)
-        if not store.is_postgres:
-            click.echo("SQLite overwrites deleted rows at once; its log was emptied")
-            return
-    click.echo(f"rewrote {', '.join(report.tables)}")
-    for sentence in report.remains:
-        click.echo(f"remains: {sentence}")
-    if report.remains:
+        for name, found in all_stores(settings, store):
+            report = scrub_store(found)
+            if not found.is_postgres:
+                click.echo(
+                    f"{of_tenant(name)}SQLite overwrites deleted rows at once; its log was emptied"
+                )
+                continue
+            click.echo(f"{of_tenant(name)}rewrote {', '.join(report.tables)}")
+            for sentence in report.remains:
+                click.echo(f"{of_tenant(name)}remains: {sentence}")
+            has_remains |= bool(report.remains)
+    if has_remains:
         raise SystemExit(1)
 
 
@@ -309,38 +389,45 @@ def check_profiles(settings: Settings) -> None:
     Example: mvplda serve check
     """
     from ..serve.app import open_masters, open_store
+    from ..serve.tenants import all_stores
+
+    is_sound = True
+    with closing(open_store(settings, is_urgent=True)) as store:
+        masters = open_masters(settings, create=False)
+        for name, found in all_stores(settings, store, is_urgent=True):
+            is_sound &= check_store(settings, found, masters, of_tenant(name))
+    if not is_sound:
+        raise SystemExit(1)
+
+
+def check_store(settings: Settings, store: Store, masters: KeyRing, label: str) -> bool:
+    """Check one database and print what was found; return whether all of it is sound."""
     from ..serve.audit import open_audit, verify_audit
     from ..serve.damage import check_database
     from ..serve.keys import Vault
     from ..serve.templates import Templates
 
-    with closing(open_store(settings, is_urgent=True)) as store:
-        masters = open_masters(settings, create=False)
-        with store.read() as work:
-            store.check_masters(masters, work)
-        vault = Vault(masters)
-        store.audit = open_audit(store, vault)
-        report = check_database(store, Templates(store, vault, settings))
-        audit = verify_audit(store, vault)
-    click.echo(f"opened {report.profiles} profiles with {report.recordings} recordings")
-    for name, faults in report.damaged.items():
-        click.echo(f"damaged: {name}: {', '.join(faults)}")
-    for name in report.keyless:
-        click.echo(f"no data key: {name}")
-    for name in report.repaired:
-        click.echo(f"readable again: {name}")
-    for name in report.held:
-        click.echo(f"locked by another connection, check again: {name}")
+    with store.read() as work:
+        store.check_masters(masters, work)
+    vault = Vault(masters)
+    store.audit = open_audit(store, vault)
+    report = check_database(store, Templates(store, vault, settings))
+    audit = verify_audit(store, vault)
+    lines = [f"opened {report.profiles} profiles with {report.recordings} recordings"]
+    lines += [f"damaged: {name}: {', '.join(faults)}" for name, faults in report.damaged.items()]
+    lines += [f"no data key: {name}" for name in report.keyless]
+    lines += [f"readable again: {name}" for name in report.repaired]
+    lines += [f"locked by another connection, check again: {name}" for name in report.held]
     if report.keyless:
-        click.echo("restore the data keys, or delete these people: mvplda serve sweep")
+        lines.append("restore the data keys, or delete these people: mvplda serve sweep")
     if report.damaged:
-        click.echo(
+        lines.append(
             "restore these people from a back-up, reset or delete them; nobody else is affected"
         )
-    for finding in audit.findings:
-        click.echo(f"audit: {finding}")
-    if report.damaged or report.keyless or audit.findings:
-        raise SystemExit(1)
+    lines += [f"audit: {finding}" for finding in audit.findings]
+    for line in lines:
+        click.echo(label + line)
+    return not (report.damaged or report.keyless or audit.findings)
 
 
 @serve_command.command("audit")
@@ -350,8 +437,11 @@ def check_profiles(settings: Settings) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="File with numbers and hashes of the latest entries: compared if it exists, then written. Keep it elsewhere.",
 )
+@click.option("--tenant", help="Tenant whose audit it is.  [default: the service itself]")
 @click.pass_obj
-def audit_command(settings: Settings, /, verify: bool, receipt: Path | None) -> None:
+def audit_command(
+    settings: Settings, /, verify: bool, receipt: Path | None, tenant: str | None
+) -> None:
     """Print the audit as lines of JSON, or verify it.
 
     Verification names changed, removed, added and re-ordered entries, and then ends with status 1. Whoever restores
@@ -366,8 +456,12 @@ def audit_command(settings: Settings, /, verify: bool, receipt: Path | None) -> 
     from ..serve.app import open_masters, open_store
     from ..serve.audit import all_entries, parse_receipt, receipt_text, verify_audit
     from ..serve.keys import Vault
+    from ..serve.tenants import tenant_store
 
-    with closing(open_store(settings)) as store:
+    with (
+        closing(open_store(settings)) as service_store,
+        tenant_store(settings, service_store, tenant) as store,
+    ):
         if not verify:
             for entry in all_entries(store):
                 click.echo(entry.model_dump_json())

@@ -136,6 +136,7 @@ class Exchange:
     _send: Send
     status: int | None = None
     caller: Caller | None = None
+    runtime: Runtime | None = None
     call: IdempotentCall | None = None
     address: str = ""
     _limit: int = 0

@@ -20,16 +20,17 @@ if TYPE_CHECKING:
     from .store import Store
 
 MINUTE = 60.0
-# Environment variable with entries NAME:ROLE:KEY or NAME:ROLE,detail=...,far=...,require=...:KEY, separated by blanks.
+# Environment variable with entries NAME:ROLE:KEY, separated by blanks; ROLE may be followed by ,detail=... ,far=...
+# ,require=... and ,tenant=...
 API_KEYS_VARIABLE = "MVPLDA_API_KEYS"
 ENTRY = re.compile("([^:]+):(verify|enrol|admin)((?:,[a-z]+=[^:,]+)*):(.{16,})")
 
 # Statements with ON CONFLICT are text: SQLAlchemy has one construct per database, and the same SQL serves both.
 PUT_API_KEY = sa.text(
-    "INSERT INTO api_keys (hash, name, role, created, detail, far, require) "
-    "VALUES (:hash, :name, :role, :created, :detail, :far, :require) "
-    "ON CONFLICT (hash) DO UPDATE SET role = excluded.role, detail = excluded.detail, far = excluded.far, "
-    "require = excluded.require"
+    "INSERT INTO api_keys (hash, name, role, created, tenant, detail, far, require) "
+    "VALUES (:hash, :name, :role, :created, :tenant, :detail, :far, :require) "
+    "ON CONFLICT (hash) DO UPDATE SET role = excluded.role, tenant = excluded.tenant, detail = excluded.detail, "
+    "far = excluded.far, require = excluded.require"
 )
 # Marks a database that was served with API keys.
 PUT_MARK = sa.text(
@@ -47,6 +48,7 @@ CALLERS = sa.select(
     API_KEYS.c.hash,
     API_KEYS.c.name,
     API_KEYS.c.role,
+    API_KEYS.c.tenant,
     API_KEYS.c.detail,
     API_KEYS.c.far,
     API_KEYS.c.require,
@@ -65,7 +67,12 @@ class ApiKeys:
         self.environment = dict(environment or {})
 
     def put(
-        self, name: str, role: str, key: str | None = None, policy: KeyPolicy | None = None
+        self,
+        name: str,
+        role: str,
+        key: str | None = None,
+        policy: KeyPolicy | None = None,
+        tenant: str | None = None,
     ) -> str:
         """Store the hash of a key, in place of an earlier key of the same name, and return the key."""
         self._check_name(name)
@@ -80,7 +87,7 @@ class ApiKeys:
                 raise ParameterError(
                     f"the API key of {name!r} is also that of {owner.name!r}: give every caller another key"
                 )
-            columns = asdict(policy or KeyPolicy())
+            columns = {**asdict(policy or KeyPolicy()), "tenant": tenant}
             work.run(PUT_API_KEY, hash=digest, name=name, role=role, created=work.now, **columns)
             work.run(PUT_MARK)
         return key
@@ -144,9 +151,9 @@ class ApiKeys:
             return float(work.value(RATE_UNTIL, name=name)) + cost - end
 
 
-def stored_caller(digest: str, name: str, role: str, *policy: object) -> Caller:
+def stored_caller(digest: str, name: str, role: str, tenant: str | None, *policy: object) -> Caller:
     """Return the caller of a row."""
-    return Caller(name, role, KeyPolicy(*policy))  # type: ignore[arg-type]
+    return Caller(name, role, KeyPolicy(*policy), tenant)  # type: ignore[arg-type]
 
 
 def environment_keys() -> dict[str, Caller]:
@@ -157,10 +164,11 @@ def environment_keys() -> dict[str, Caller]:
         if fields is None:
             raise ParameterError(
                 f"expected NAME:ROLE:KEY in {API_KEYS_VARIABLE}, with a role of verify, enrol or admin and a key of "
-                "at least 16 characters; ROLE may be followed by ,detail=... ,far=... and ,require=..."
+                "at least 16 characters; ROLE may be followed by ,detail=... ,far=... ,require=... and ,tenant=..."
             )
         name, role, options, key = fields.groups()
         texts = dict(option.split("=", 1) for option in options.split(",")[1:])
+        tenant = texts.pop("tenant", None)
         try:
             policy = TypeAdapter(KeyPolicy).validate_python(texts)
         except ValidationError as error:
@@ -174,5 +182,5 @@ def environment_keys() -> dict[str, Caller]:
             raise ParameterError(
                 f"the API key of {name!r} is also that of {owner.name!r}: give every caller another key"
             )
-        found[key_hash(key)] = Caller(name, role, policy)
+        found[key_hash(key)] = Caller(name, role, policy, tenant)
     return found

@@ -10,9 +10,11 @@ import os
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,6 +47,7 @@ from .schemas import Problem, ProfileReply, State
 from .service import Service
 from .settings import Settings
 from .store import Store
+from .tenants import Tenants
 from .workers import START_FAILURE, WorkerStarts
 
 PAGE_FOLDER = Path(__file__).with_name("page")
@@ -70,7 +73,31 @@ class Runtime:
         self._heavy = ThreadPoolExecutor(settings.at_once)
         self._apart = ThreadPoolExecutor(2)
         self._warm: Future[None] | None = None
-        self.recordings = 0
+        # recordings in progress or waiting, of all tenants
+        self._load = Counter({"recordings": 0})
+        self._tenants = Tenants(service)
+        self._views: dict[str, Runtime] = {}
+
+    async def of(self, caller: Caller) -> Runtime:
+        """Return the state for the calls of a caller: that of its tenant, which shares threads, limits and metrics."""
+        name = caller.tenant
+        if name is None:
+            return self
+        service = await self.run(self._tenants.find, name)
+        view = self._views.get(name)
+        if view is None or view.service is not service:
+            view = copy(self)
+            view.service = service
+            view.settings = service.settings
+            view.batches = Batches(service)
+            view._warm = None
+            self._views[name] = view
+        return view
+
+    def close(self) -> None:
+        """Close the databases; SQLite then empties its log, which may hold erased rows."""
+        self._tenants.close()
+        self.service.store.close()
 
     def check_role(self, decision: str) -> None:
         """Raise if this instance does not make a kind of decision."""
@@ -121,15 +148,15 @@ class Runtime:
 
     async def run_heavy(self, work: Callable[..., Result], *arguments: object) -> Result:
         """Run a long computation in a thread; raise if too many are waiting."""
-        if self.recordings >= self.settings.at_once + self.settings.waiting:
+        if self._load["recordings"] >= self.settings.at_once + self.settings.waiting:
             raise Problem(503, "busy", "too many recordings are waiting: try again", wait=1)
-        self.recordings += 1
+        self._load["recordings"] += 1
         try:
             loop = asyncio.get_running_loop()
             with self.metrics.recordings.track_inprogress():
                 return await loop.run_in_executor(self._heavy, work, *arguments)
         finally:
-            self.recordings -= 1
+            self._load["recordings"] -= 1
 
     def warm(self) -> Future[None]:
         """Start to read all voices for 1:N, once; return the running or finished task."""
@@ -161,7 +188,7 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         runtime.warm()
         yield
-        service.store.close()  # SQLite then empties its log, which may hold erased rows
+        runtime.close()
 
     app = FastAPI(
         title="mvplda",

@@ -33,7 +33,6 @@ class Callers:
     def __init__(self, runtime: Runtime, is_open: bool) -> None:
         self._runtime = runtime
         self._keys = runtime.service.store.api_keys
-        self._key_rate = runtime.settings.key_rate
         self._failures = AddressRate(runtime.settings.address_failures)
         self._keyless = AddressRate(runtime.settings.address_rate)
         self._refused_calls = RefusedCalls()
@@ -52,8 +51,9 @@ class Callers:
             caller = Caller("local", "admin")
         else:
             caller = await self._find(exchange.address, key or "")
-        if self._key_rate:
-            await self._spend(caller)
+        exchange.runtime = runtime = await self._runtime.of(caller)
+        if runtime.settings.key_rate:
+            await self._spend(caller, runtime)
         return caller
 
     async def _find(self, address: str, key: str) -> Caller:
@@ -104,29 +104,30 @@ class Callers:
             self._is_open_until = time.monotonic() + KEYS_S
         return self.is_open
 
-    async def _spend(self, caller: Caller) -> None:
+    async def _spend(self, caller: Caller, runtime: Runtime) -> None:
         """Count a call towards the rate of its key; raise if the rate is used up.
 
         Rates are stored in the database. The calls of one second are reserved there in one step and counted in memory.
         """
         # one call reserves for all that arrive at the same time
+        rate = runtime.settings.key_rate
         lock = self._spending.setdefault(caller.name, asyncio.Lock())
         async with database_wait(self._runtime.settings.answer_s), lock:
             left = self._calls.get(caller.name, 0)
             if not left:
                 wait = self._refused.get(caller.name, 0.0) - time.monotonic()
-                left = max(1, int(self._key_rate / 60))
+                left = max(1, int(rate / 60))
                 if wait <= 0:
-                    arguments = (caller.name, left, self._key_rate)
+                    arguments = (caller.name, left, rate)
                     wait = await self._runtime.run(self._keys.spend, *arguments)
                 if wait > 0:
-                    await self._refuse(caller, wait)
+                    await self._refuse(caller, runtime, wait)
             self._calls[caller.name] = left - 1
 
-    async def _refuse(self, caller: Caller, wait: float) -> None:
+    async def _refuse(self, caller: Caller, runtime: Runtime, wait: float) -> None:
         problem = Problem(429, "rate", "too many calls with this key", wait=wait)
         if caller.name not in self._refused or self._refused[caller.name] < time.monotonic():
             # one entry for all calls during the wait: a flood of calls does not fill the audit
             self._refused[caller.name] = time.monotonic() + min(wait, 1.0)
-            await self._runtime.run(self._runtime.service.refuse, caller, problem)
+            await runtime.run(runtime.service.refuse, caller, problem)
         raise problem

@@ -99,10 +99,13 @@ class Database:
     url : ``sqlite:///folder/mvplda.sqlite`` or ``postgresql://...``
     settings : timeouts, and the number of threads that connect at the same time
     is_urgent : whether this process writes to SQLite before others that are not urgent
+    schema : schema of PostgreSQL, which is created; None: the default one
     """
 
-    def __init__(self, url: str, settings: Settings, is_urgent: bool = False) -> None:
-        self.engine = create_engine(url, settings)
+    def __init__(
+        self, url: str, settings: Settings, is_urgent: bool = False, schema: str | None = None
+    ) -> None:
+        self.engine = create_engine(url, settings, schema)
         self.is_postgres = self.engine.dialect.name == "postgresql"
         # SQLite polls for its lock; threads of one process wait for each other here instead
         self._writer = None if self.is_postgres else threading.Lock()
@@ -155,7 +158,7 @@ class Database:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
-def create_engine(url: str, settings: Settings) -> Engine:
+def create_engine(url: str, settings: Settings, schema: str | None = None) -> Engine:
     """Return an engine with the timeouts of the settings."""
     kind = url.partition(":")[0].partition("+")[0]
     if kind not in ("sqlite", "postgresql"):
@@ -169,6 +172,9 @@ def create_engine(url: str, settings: Settings) -> Engine:
         lock_ms = round(1000 * settings.lock_timeout_s)
         statement_ms = round(1000 * settings.statement_timeout_s)
         limits = f"-c lock_timeout={lock_ms} -c statement_timeout={statement_ms}"
+        if schema is not None:
+            # the extension is in the default schema
+            limits += f" -c search_path={schema}" + ",public" * (settings.search == "pgvector")
         arguments = {"connect_timeout": round(settings.connect_timeout_s), "options": limits}
         arguments |= KEEPALIVES
     engine = sa.create_engine(
@@ -185,6 +191,9 @@ def create_engine(url: str, settings: Settings) -> Engine:
         prepare_sqlite(engine)
     else:
         limit_answers(engine, settings.statement_timeout_s + GRACE_S)
+        if schema is not None:
+            with engine.begin() as connection:
+                connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
     return engine
 
 

@@ -147,6 +147,11 @@ class KeyRing:
                 return master
         return None
 
+    def with_first(self, first: MasterKey) -> KeyRing:
+        """Return the same keys with another first one."""
+        others = [master for master in self.all() if master.key != first.key]
+        return KeyRing([first, *others], self._search)
+
     def all(self) -> list[MasterKey]:
         return list(self._masters.values())
 
@@ -323,11 +328,15 @@ DEFAULT_POLICY = KeyPolicy()
 
 @dataclass(frozen=True)
 class Caller:
-    """The caller of an endpoint: name, role and policy of its API key."""
+    """The caller of an endpoint: name, role, policy and tenant of its API key.
+
+    tenant : None for the people of the service itself
+    """
 
     name: str
     role: str
     policy: KeyPolicy = DEFAULT_POLICY
+    tenant: str | None = None
 
     @property
     def detail(self) -> Detail:

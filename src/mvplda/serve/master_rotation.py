@@ -38,6 +38,8 @@ from .tables import (
     EnrolmentRow,
 )
 from .templates import Templates
+from .tenants import all_stores
+from .vector_table import THIS_TABLE
 
 # Profiles that are read at a time, and that are changed in one transaction, which others wait for.
 PAGE = 200
@@ -135,7 +137,13 @@ def rotate_master_key(settings: Settings, store: Store, old: MasterKey) -> Rotat
         new = MasterKey.from_file(new_file)
     if new.key == old.key:
         raise ParameterError("the new master key equals the old one: make another key")
-    report = rotate_database(store, old, new)
+    report = RotationReport()
+    for name, found in all_stores(settings, store, is_urgent=True):
+        rotated = rotate_database(found, old, new)
+        report.profiles += rotated.profiles
+        report.damaged |= {
+            f"{profile} of tenant {name}" if name else profile for profile in rotated.damaged
+        }
     if new.source == str(new_file):
         new_file.replace(old.source)
     return report
@@ -180,7 +188,7 @@ def _finish(store: Store) -> None:
     """Forget the key before; services then start with the new one alone."""
     with store.write() as work:
         work.run(META.delete().where(META.c.name == BEFORE))
-        if store.is_postgres and work.value("SELECT to_regclass('voice_vectors')") is not None:
+        if store.is_postgres and work.value(THIS_TABLE) is not None:
             # they are rotated by the key before, or written again
             work.run("DELETE FROM voice_vectors")
     store.truncate_logs()

@@ -43,7 +43,9 @@ Fields = TypeVar("Fields", bound=RecordingRequest)
 
 
 def runtime_of(request: Request) -> Runtime:
-    runtime: Runtime = request.app.state.runtime
+    """Return the state of the caller's tenant; before the key is checked, that of the service."""
+    exchange = request.scope.get("exchange")
+    runtime: Runtime = (exchange and exchange.runtime) or request.app.state.runtime
     return runtime
 
 

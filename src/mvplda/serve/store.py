@@ -158,6 +158,7 @@ class Store:
     key_url : database of the data keys, so that they are not backed up with the data; None: the same database
     settings : timeouts
     is_urgent : whether this process writes to SQLite before others that are not urgent
+    schema : schema of PostgreSQL; None: the default one
     """
 
     def __init__(
@@ -166,12 +167,13 @@ class Store:
         key_url: str | None = None,
         settings: Settings | None = None,
         is_urgent: bool = False,
+        schema: str | None = None,
     ) -> None:
         settings = settings or Settings()
-        self.database = Database(url, settings, is_urgent)
+        self.database = Database(url, settings, is_urgent, schema)
         self.key_database = self.database
         if key_url is not None:
-            self.key_database = Database(key_url, settings, is_urgent)
+            self.key_database = Database(key_url, settings, is_urgent, schema)
         self.is_postgres = self.database.is_postgres
         # None: the clock of the database
         self.clock: Callable[[], float] | None = None if self.is_postgres else time.time

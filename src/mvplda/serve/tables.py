@@ -325,6 +325,17 @@ API_KEYS = Table(
     Column("detail", Text),
     Column("far", Double),
     Column("require", Text),
+    Column("tenant", Text),
+)
+
+# Tenants: each has a database of its own, or a schema of PostgreSQL; settings is JSON.
+TENANTS = Table(
+    "tenants",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("id", Text, nullable=False),
+    Column("settings", Text, nullable=False),
+    Column("created", Double, nullable=False),
 )
 
 # Time at which the calls of a key in the last minute are paid off.

@@ -35,6 +35,8 @@ CONFLICT = "40001"
 
 # Unlogged: no vector of a voice is in the log of the database or in copies made from it; after a crash the table is
 # empty. A change of a profile deletes its vectors in the same transaction.
+# that of another schema belongs to another tenant
+THIS_TABLE = "SELECT to_regclass(quote_ident(current_schema()) || '.voice_vectors')"
 CREATE_TABLE = """
 CREATE EXTENSION IF NOT EXISTS vector;
 CREATE UNLOGGED TABLE voice_vectors (profile TEXT NOT NULL, version TEXT NOT NULL, vector vector NOT NULL);
@@ -114,7 +116,7 @@ class VectorTable:
         try:
             with self.store.database.begin() as connection:
                 lock_hosts(connection)
-                table = connection.exec_driver_sql("SELECT to_regclass('voice_vectors')").scalar()
+                table = connection.exec_driver_sql(THIS_TABLE).scalar()
                 if table is None:
                     connection.exec_driver_sql(CREATE_TABLE)
         except DBAPIError as error:
