@@ -15,7 +15,12 @@ from mvplda.io.onnx import write_onnx
 from mvplda.scoring.question import NearMatches, Question, with_near_matches
 from mvplda.training import train
 from mvplda.training.held_out import OUTLIER_PRIOR, HeldOutModels, _fold_model
-from mvplda.voice.domain.estimator import DomainPLDA
+from mvplda.voice.domain.estimator import (
+    ENROLLED_SECONDS,
+    RECORDINGS,
+    TEST_SECONDS,
+    DomainPLDA,
+)
 from mvplda.voice.phrases import MAX_PHRASE_LLR, NEAR_MATCH_PRIOR, ONE_WORD_S, WINDOW, PhraseMatcher
 
 POINTS, WIDTH = 7, 3
@@ -38,7 +43,7 @@ def recordings(rng, n, seconds=2.0):
     parts = [people, words, rows]
     parts = [part + 0.3 * rng.normal(size=part.shape) for part in parts]
     row = np.hstack(
-        [unit(parts[2].reshape(n, POINTS, WIDTH)).reshape(n, -1), np.full((n, 1), seconds)]
+        [unit(parts[2].reshape(n, POINTS, WIDTH)).reshape(n, -1), np.full((n, 1), 1.0) * seconds]
     )
     # of any length, as blocks of extractors are
     X = np.hstack([*parts[:2], row * rng.uniform(0.1, 3.0, (n, 1))])
@@ -56,7 +61,7 @@ def distances_by_loops(one, other):
     for place in range(POINTS):
         forth = min(1 - one[place] @ point for point in other)
         back = min(1 - other[place] @ point for point in one)
-        places.append(max(forth, back))
+        places.append((forth + back) / 2)
     windows = [np.mean(places[k : k + WINDOW]) for k in range(POINTS - WINDOW + 1)]
     return np.mean(places), np.quantile(places, 0.25), max(windows)
 
@@ -354,3 +359,24 @@ def test_an_answer_that_is_calibrated_has_what_parts_tell(rng):
     logs = calibrator.transform(scorer.log_likelihoods(profiles, tests), near_matches)
     expected = Question().ratio(("speaker", "phrase")).of(logs)
     np.testing.assert_allclose(bundle.answer(profiles, tests).llr, expected)
+
+
+def test_amounts_of_evidence_are_seconds_of_both_sides_and_recordings(rng):
+    scorer = model(rng)
+    X, _ = recordings(rng, 4, np.array([[0.5], [1.0], [2.0], [4.0]]))
+    profiles = scorer.enrol(X, ["ann", "ann", "ann", "bob"])
+    tests = scorer.enrol(X[:2])
+    measures = scorer.evidence_measures(profiles, tests, None)
+    np.testing.assert_allclose(np.exp(measures[ENROLLED_SECONDS]), [[3.5, 3.5], [4.0, 4.0]])
+    np.testing.assert_allclose(np.exp(measures[TEST_SECONDS]), [[0.5, 1.0], [0.5, 1.0]])
+    np.testing.assert_allclose(np.exp(measures[RECORDINGS]), [[3, 3], [1, 1]])
+    listed = scorer.evidence_measures(profiles, tests, np.array([[1, 0], [0, 1]]))
+    for name, values in measures.items():
+        np.testing.assert_allclose(listed[name], [values[1, 0], values[0, 1]])
+
+
+def test_a_model_without_points_measures_no_seconds(rng):
+    X, labels = recordings(rng, 48)
+    plain = DomainPLDA({"voice": (5, "speaker")}).fit(X[:, :5], labels)
+    profiles = plain.enrol(X[:, :5])
+    assert plain.evidence_measures(profiles, profiles, None) is None

@@ -106,11 +106,11 @@ class PhraseMatcher:
     def distances(self, enrolled: Array, tested: Array) -> Array:
         """Return (n, 3) mean, lower quartile and worst window of the distances between pairs of recordings.
 
-        The distance g_k of point k is that to the nearest point of the other recording, in the worse direction of the
-        two: docs/math.md, section 9.12.
+        The distance g_k of point k is that to the nearest point of the other recording, on average over the two
+        directions: docs/math.md, section 9.12.
         """
         products = enrolled @ tested.transpose(0, 2, 1)
-        distances = 1.0 - np.minimum(products.max(axis=2), products.max(axis=1))
+        distances = 1.0 - (products.max(axis=2) + products.max(axis=1)) / 2
         sums = np.cumsum(np.pad(distances, ((0, 0), (1, 0))), axis=1)
         windows = (sums[:, WINDOW:] - sums[:, :-WINDOW]) / WINDOW
         statistics = [

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..._typing import AnyArray, Array, IntArray, Json, Labels, Names
-from ...backend import like
+from ...backend import like, to_host
 from ...exceptions import DataError, LabelError, ParameterError
 from ...labels import check_no_interactions, check_view_names, exact_names, names_from_file
 from ...models.base import BaseScorer
@@ -53,6 +53,23 @@ from .posterior import (
     mean_square_about,
 )
 from .unit_terms import MAX_VARIANCE, ColumnVariances, UnitTerms
+
+TEST_SECONDS = "log seconds of the test"
+ENROLLED_SECONDS = "log seconds enrolled"
+RECORDINGS = "log recordings enrolled"
+"""Amounts of evidence, see `DomainPLDA.evidence_measures`."""
+
+MIN_SECONDS = 0.05
+"""Shortest recording whose seconds have a logarithm."""
+
+
+def _total_seconds(profiles: Profiles, column: int) -> Array:
+    """Return the seconds of all recordings of each profile (P,); the column of `y` has their sum per cell."""
+    starts = np.searchsorted(profiles.owner, np.arange(len(profiles)))
+    sums = np.add.reduceat(to_host(profiles.y[:, column]), starts)
+    # the evidence of many recordings of a cell may count as fewer
+    per_recording = sums / np.add.reduceat(profiles.weights, starts)
+    return np.asarray(np.maximum(per_recording, MIN_SECONDS) * profiles.counts)
 
 
 class DomainPLDA(Deployable, BaseScorer, Estimator):
@@ -359,6 +376,25 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
                 enrolled = replace(enrol, y=enrol.y[:, columns])
                 tested = replace(test, y=test.y[:, columns])
                 return matcher.near_matches(enrolled, tested, pairs)
+        return None
+
+    def evidence_measures(
+        self, enrol: Profiles, test: Profiles, pairs: IntArray | None
+    ) -> dict[str, Array] | None:
+        """Return the logs of the seconds of both sides and of the number of enrolled recordings; None without seconds.
+
+        A block of points has the seconds.
+        """
+        for name in self._matchers():
+            column = self._block_columns()[name].stop - 1
+            profiles, tests = np.indices((len(enrol), len(test)))
+            if pairs is not None:
+                profiles, tests = np.asarray(pairs).T
+            return {
+                TEST_SECONDS: np.log(_total_seconds(test, column))[tests],
+                ENROLLED_SECONDS: np.log(_total_seconds(enrol, column))[profiles],
+                RECORDINGS: np.log(enrol.counts.astype(np.float64))[profiles],
+            }
         return None
 
     def _check_views(self) -> None:
