@@ -12,7 +12,7 @@ CONDITIONS = ("clean", "telephone", "noise", "room", "mixed")
 PANELS = {
     "owners accepted, %": ("TC", None),
     "owners with other words\naccepted, %": ("TW", None),
-    "impostors with the right\nwords accepted, %": ("IC", None),
+    "impostors of the same sex with\nthe right words accepted, %": ("IC, same sex", None),
     "voices: EER, %\n(hollow: cosine)": ("EER speaker", "EER speaker, cosine"),
     "words: EER, %\n(hollow: cosine)": ("EER phrase", "EER phrase, cosine"),
 }
@@ -25,11 +25,14 @@ def _read(name: str) -> Any:
 
 def _case(row: dict[str, Any]) -> str:
     """Return the corpus and how people enrolled."""
+    recordings = f"{row['recordings']} recording{'s' if row['recordings'] > 1 else ''}"
+    if not row["deployed"]:
+        return f"{row['corpus left out']}: {recordings}, nobody else enrolled"
     if row["phrases"] == "all":
-        return f"{row['corpus left out']}: all phrases"
+        return f"{row['corpus left out']}: {recordings}, all phrases"
     phrases = {"own": "a phrase each", 1: "one phrase for all"}
     text = phrases.get(row["phrases"], f"{row['phrases']} phrases for all")
-    return f"{row['corpus left out']}: {row['people']} people, {text}"
+    return f"{row['corpus left out']}: {recordings}, {row['people']} people, {text}"
 
 
 def default_model(target: Path) -> None:
@@ -38,17 +41,17 @@ def default_model(target: Path) -> None:
 
     rows = _read("default-model/results.json")["rows"]
     cases = list(dict.fromkeys(_case(row) for row in rows))
-    figure = Figure(figsize=(13, 9), layout="constrained")
+    figure = Figure(figsize=(14, 0.2 * len(cases) + 2), layout="constrained")
     axes = figure.subplots(1, len(PANELS), sharey=True)
     for axis, (title, (measure, cosine)) in zip(axes, PANELS.items(), strict=True):
         for number, condition in enumerate(CONDITIONS):
             points = [row for row in rows if row["condition"] == condition]
             heights = [cases.index(_case(row)) + 0.12 * (number - 2) for row in points]
-            values = [row.get(measure, row["accepted"].get(measure)) for row in points]
+            values = [row.get(measure, row["accepted at 1 %"].get(measure)) for row in points]
             percent = [float("nan") if value is None else 100 * value for value in values]
             axis.scatter(percent, heights, s=16, color=f"C{number}", label=condition)
             if cosine is not None:
-                percent = [100 * row[cosine] for row in points]
+                percent = [100 * row.get(cosine, float("nan")) for row in points]
                 axis.scatter(percent, heights, s=16, facecolors="none", edgecolors=f"C{number}")
         axis.set_title(title, fontsize=9)
         axis.grid(alpha=0.3)

@@ -403,14 +403,18 @@ def least_coverage(names: tuple[str, ...], titles: tuple[str, ...], widths: bool
 
 HEAD = (
     "corpus left out",
+    "enrolled",
     "condition",
     "owners accepted",
     "owners, other words",
-    "rejected for the words",
     "impostors, right words",
-    "voices: EER (cosine)",
-    "words: EER (cosine)",
-    "Cllr (least)",
+    "of them same sex",
+    "at 0.1 %: owners",
+    "same sex",
+    "voices: EER (cosines)",
+    "words: EER (cosines)",
+    "voices: Cllr (least)",
+    "words: Cllr (least)",
 )
 
 
@@ -418,25 +422,28 @@ def _default_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Lines of a table: shares of trials that are accepted and EERs in %."""
     lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
     for row in rows:
-        which = row["corpus left out"]
-        if row["phrases"] != "all":
-            phrases = {"own": "a phrase each", 1: "one phrase for all"}
-            said = phrases.get(row["phrases"], f"{row['phrases']} phrases for all")
-            which += f", {row['people']} people, {said}"
-        accepted = row["accepted"]
-        cells = [
-            which,
-            row["condition"],
-            _percent(accepted.get("TC")),
-            _percent(accepted.get("TW")),
-        ]
-        cells += [_percent(row["right reason"]), _percent(accepted.get("IC"))]
+        accepted, strict = (row[f"accepted at {far} %"] for far in ("1", "0.1"))
+        cells = [row["corpus left out"], _enrolment(row), row["condition"]]
+        cells += [_percent(accepted.get(kind)) for kind in ("TC", "TW", "IC", "IC, same sex")]
+        cells += [_percent(strict.get(kind)) for kind in ("TC", "IC, same sex")]
         for view in ("speaker", "phrase"):
-            own = _percent(row.get(f"EER {view}"))
-            cells.append(f"{own} ({_percent(row.get(f'EER {view}, cosine'))})")
-        cells.append(f"{row['Cllr']:.3f} ({row['Cllr, least']:.3f})")
+            error = _percent(row.get(f"EER {view}"))
+            cells.append(f"{error} ({_percent(row.get(f'EER {view}, cosine'))})" if error else "")
+        for view in ("speaker", "phrase"):
+            cost, least = (row.get(f"Cllr {view}{which}") for which in ("", ", least"))
+            cells.append("" if cost is None else f"{cost:.3f} ({least:.3f})")
         lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def _enrolment(row: Mapping[str, Any]) -> str:
+    """Return how people of a row enrolled."""
+    times = f"{row['recordings']} x "
+    if not row["deployed"]:
+        return f"{times}one phrase, nobody else"
+    phrases = {"all": "all phrases", "own": "a phrase each", 1: "one phrase for all"}
+    text = phrases.get(row["phrases"], f"{row['phrases']} phrases for all")
+    return f"{times}{text}, {row['people']} people"
 
 
 def _percent(share: float | None) -> str:
@@ -447,29 +454,38 @@ def default_model(kind: str) -> list[str]:
     """What the default model does on corpora that were left out: with all phrases enrolled, with few, and nearly."""
     rows = _read("default-model/results.json")["rows"]
     near = [row for row in rows if row["corpus left out"] in NEAR_MATCH_DOMAINS.values()]
-    every = [row for row in rows if row["phrases"] == "all"]
-    chosen = {"all": every, "nearly": near}
-    chosen["few"] = [row for row in rows if row not in every and row not in near]
+    alone = [row for row in rows if not row["deployed"] and row not in near]
+    every = [row for row in rows if row["phrases"] == "all" and row not in alone + near]
+    chosen = {"all": every, "nearly": near, "alone": alone}
+    chosen["few"] = [row for row in rows if row not in every + near + alone]
     chosen["main"] = [row for row in rows if _case(row) in DEFAULT_MAIN]
     return _default_rows(chosen[kind])
 
 
 def _case(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return row["corpus left out"], row["phrases"], row["people"], row["condition"]
+    return (
+        row["corpus left out"],
+        row["deployed"],
+        row["phrases"],
+        row["recordings"],
+        row["condition"],
+    )
 
 
 DEFAULT_MAIN = (
-    ("pass-phrases", "all", 8, "clean"),
-    ("pass-phrases", "all", 8, "telephone"),
-    ("pass-phrases", "own", 8, "clean"),
-    ("pass-phrases", 1, 8, "mixed"),
-    ("commands", "all", 20, "clean"),
-    ("commands", "all", 20, "telephone"),
-    ("commands", 1, 20, "room"),
-    ("digits", "all", 20, "clean"),
-    ("commands, nearly", "own", 20, "room"),
+    *(
+        (domain, True, "all", 3, condition)
+        for domain in ("pass-phrases", "Arabic joined", "Chinese and English joined")
+        for condition in ("clean", "telephone")
+    ),
+    *((domain, True, "all", 3, "clean") for domain in ("commands joined", "digits joined")),
+    *((domain, True, "all", 3, "clean") for domain in ("digits", "Arabic words")),
+    ("calls joined", True, "all", 1, "clean"),
+    ("calls joined", True, "all", 3, "clean"),
+    *((domain, False, "all", 1, "clean") for domain in ("pass-phrases", "Arabic joined")),
+    ("Arabic, nearly", True, "own", 3, "clean"),
 )
-"""Corpus, phrases, people and condition of the cases that docs/service.md shows: usual ones and the worst."""
+"""Corpus, whether others are enrolled, phrases, recordings and condition of the cases that docs/service.md shows."""
 
 
 # docs/people.md: the default model and models of sessions
@@ -623,6 +639,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "default model": lambda: default_model("all"),
     "default model, few phrases": lambda: default_model("few"),
     "default model, nearly": lambda: default_model("nearly"),
+    "default model, alone": lambda: default_model("alone"),
     "challenges": challenges,
     "handwriting": lambda: beyond_speech("handwriting"),
     "faces": lambda: beyond_speech("faces"),

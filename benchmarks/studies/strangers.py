@@ -15,17 +15,16 @@ import numpy as np
 
 from benchmarks.report import study_command
 from mvplda.bundle import Bundle
-from mvplda.decisions import NAMING_FAR, OperatingPoint, name_among, naming_point
+from mvplda.decisions import name_among, naming_point
 from mvplda.paper.provenance import WORK
 from mvplda.scoring.question import Question
-from tools.default_model.build import fit_matcher, fit_model, left_out_trials
+from tools.default_model.build import CALIBRATION, FARS, LeftOutTrials
 from tools.default_model.recordings import (
     CONDITIONS,
     DOMAINS,
     LabelledVectors,
     read_labelled_vectors,
 )
-from tools.default_model.trials import CalibratedTrials
 
 VOICE = Question(same="speaker")
 PEOPLE = (4, 20)
@@ -33,33 +32,31 @@ DEALS = 5
 TESTS = 200
 
 
-def bundle_without(vectors: LabelledVectors, group: str) -> tuple[Bundle, OperatingPoint]:
-    """The default model of the other corpora, and its point for the voice alone."""
-    others = [name for name in DOMAINS if name != group]
-    trials = CalibratedTrials(left_out_trials(vectors, others, named=False), ("speaker",))
-    matcher = fit_matcher(vectors, others)
-    bundle = Bundle(None, fit_model(vectors, others, matcher))
+def bundle_without(material: LeftOutTrials, group: str) -> Bundle:
+    """The default model of the other corpora, with its points for the voice alone."""
+    trials = material.calibration(CALIBRATION["unnamed"], ("speaker",), left_out=group)
+    bundle = Bundle(None, material.model([group]))
     bundle.calibrations = {"speaker": trials.calibrator}
-    return bundle, trials.point(NAMING_FAR)
+    bundle.points = {"speaker": [trials.point(far) for far in FARS]}
+    return bundle
 
 
 def study(folder: Path) -> dict[str, Any]:
     vectors = read_labelled_vectors(folder)
+    material = LeftOutTrials(vectors)
     runs = []
     for group, domains in DOMAINS.items():
-        bundle, point = bundle_without(vectors, group)
+        bundle = bundle_without(material, group)
         for domain in domains:
             here = vectors.select(vectors.domain == domain)
             # half of them at most, so that there are strangers
             most = len(np.unique(here.speaker)) // 2
             for people in sorted({min(number, most) for number in PEOPLE}):
-                runs += rows(bundle, point, here, domain, people)
+                runs += rows(bundle, here, domain, people)
     return {"runs": runs}
 
 
-def rows(
-    bundle: Bundle, point: OperatingPoint, here: LabelledVectors, domain: str, people: int
-) -> list[dict[str, Any]]:
+def rows(bundle: Bundle, here: LabelledVectors, domain: str, people: int) -> list[dict[str, Any]]:
     everybody = np.unique(here.speaker)
     named: dict[str, list[tuple[bool, bool, bool]]] = {c: [] for c in ("clean", *CONDITIONS)}
     for deal in range(DEALS):
@@ -78,7 +75,8 @@ def rows(
                 continue
             llrs = deployed.answer(plain, here.vectors[tests], VOICE).inlier_llr
             d = deployed.outlier_probability(VOICE)
-            limit = naming_point([point], len(plain), outlier_probability=d)
+            points = deployed.operating_points(VOICE)
+            limit = naming_point(points, len(plain), outlier_probability=d)
             for row, one in zip(tests, llrs.T, strict=True):
                 best = name_among(one, limit, outlier_probability=d).best
                 is_owner = bool(np.isin(here.speaker[row], owners))
@@ -86,6 +84,8 @@ def rows(
                 found.append((is_owner, best is not None, bool(is_right)))
     made = []
     for condition, found in named.items():
+        if not found:
+            continue
         owner, anybody, right = np.array(found).T
         made.append(
             {

@@ -9,16 +9,14 @@ import pytest
 from click.testing import CliRunner
 
 from mvplda import load
-from mvplda.decisions import decide_each
 from mvplda.exceptions import DataError
-from mvplda.scoring.answer import Answer
-from mvplda.scoring.question import Question
 from mvplda.voice.audio.speech_detection import SoundSegment, bandwidth_hz
 from mvplda.voice.default_model import DEFAULT_MODEL
 from mvplda.voice.extractors.recipe import default_recipes
 from tools.default_model import build, recordings, trials
 from tools.default_model.__main__ import main
 from tools.default_model.comparison import TOLERANCE, differences, drawn_vectors
+from tools.default_model.trials import DeploymentTrials
 
 
 def noise(seconds: float = 1.0) -> np.ndarray:
@@ -40,7 +38,7 @@ def test_conditions_change_a_recording_and_its_length_not(name: str) -> None:
     assert not np.allclose(heard, clean)
 
 
-def drawn_trials(domain: str, seed: int, per_kind: int = 500) -> trials.DeploymentTrials:
+def drawn_trials(corpus: str, domain: str, seed: int, per_kind: int = 500) -> DeploymentTrials:
     """Draw trials of each kind; the later the seed, the harder they are."""
     rng = np.random.default_rng(seed)
     truth = np.repeat([0, 1, 2, 3], per_kind)
@@ -53,47 +51,110 @@ def drawn_trials(domain: str, seed: int, per_kind: int = 500) -> trials.Deployme
         ("phrase",): phrase,
         (): np.zeros(len(truth)),
     }
-    speakers = rng.integers(0, 25, len(truth))
-    return trials.DeploymentTrials(domain, "clean", 20, None, logs, truth, speakers, {})
+    size = len(truth)
+    owners, testers = rng.integers(0, 25, (2, size)).astype(str)
+    measures = {"log recordings": rng.integers(0, 3, size) * 0.5}
+    return DeploymentTrials(
+        corpus,
+        domain,
+        "clean",
+        trials.Deployment(20, None),
+        logs,
+        truth,
+        owners,
+        testers,
+        rng.random(size) < 0.5,
+        measures,
+        {},
+    )
 
 
-def test_no_kind_of_impostor_passes_the_threshold_more_often_than_promised() -> None:
-    deployments = [drawn_trials("one", 0), drawn_trials("two", 1)]
-    views = ("speaker", "phrase")
-    calibrated = trials.CalibratedTrials(deployments)
-    threshold = calibrated.threshold(0.01)
-    rates = []
-    for kind in (1, 2, 3):
-        accepted = []
-        for drawn in deployments:
-            scores = trials.ratios(calibrated.calibrator.transform(drawn.logs), views)
-            accepted.append((scores[drawn.truth == kind] >= threshold).mean())
-        rates.append(float(np.mean(accepted)))
-    assert max(rates) == pytest.approx(0.01, abs=0.003)
-    point = calibrated.point(0.01)
-    low, high = point.measured["far"]["TW"][1:]
-    assert low <= point.measured["far"]["TW"][0] <= high
+DRAWN = (("cvau", "pass-phrases"), ("arabic", "Arabic joined"), ("wuw", "calls"))
+
+
+@pytest.fixture(scope="module")
+def calibrated() -> trials.CalibratedTrials:
+    """Trials of two domains of phrases and of a harder one of single words."""
+    return trials.CalibratedTrials([drawn_trials(*names, seed) for seed, names in enumerate(DRAWN)])
 
 
 @pytest.mark.parametrize("far", build.FARS)
-def test_stored_rates_keep_the_promise_where_domains_differ_in_size(far: float) -> None:
-    deployments = [drawn_trials("large and easy", 0, 900), drawn_trials("small and hard", 1, 300)]
-    calibrated = trials.CalibratedTrials(deployments)
-    measured = calibrated.point(far).measured
-    worst = max(rate.estimate for rate in measured["far"].values())
-    assert far - 1 / 300 <= worst <= far
-    # the same rate as a mean over domains, each decided as in use
-    missed = []
-    for drawn in deployments:
-        logs = drawn.calibrated(calibrated.calibrator)
-        size = len(drawn.truth)
-        question = Question()
-        keys = np.full(size, "speaker+phrase")
-        answer = Answer(logs, question.ratio(trials.VIEWS), question, keys, np.ones(size, bool))
-        points = [calibrated.point(far)] * size
-        verdicts = np.array([decision.answer for decision in decide_each(answer, points)])
-        missed.append(np.mean(verdicts[drawn.truth == 0] != "accept"))
-    assert measured["frr"].estimate == pytest.approx(np.mean(missed))
+def test_no_impostor_of_the_same_sex_passes_the_voice_more_often_than_promised(
+    calibrated: trials.CalibratedTrials, far: float
+) -> None:
+    threshold = calibrated.threshold("speaker", far)
+    (is_impostor,) = calibrated.impostors("speaker").values()
+    rates = [
+        np.mean(
+            calibrated.halves["speaker"][is_impostor & (calibrated.domain == name)] >= threshold
+        )
+        for _, name in DRAWN
+    ]
+    fewest = min(np.sum(is_impostor & (calibrated.domain == name)) for _, name in DRAWN)
+    assert far - 1 / fewest <= max(rates) <= far
+
+
+def test_the_half_of_words_allows_more_to_single_words(
+    calibrated: trials.CalibratedTrials,
+) -> None:
+    threshold = calibrated.threshold("phrase", 0.01)
+    shares = {
+        kind: max(
+            np.mean(calibrated.halves["phrase"][rows & (calibrated.domain == name)] >= threshold)
+            for name in np.unique(calibrated.domain[rows])
+        )
+        for kind, rows in calibrated.impostors("phrase").items()
+        if rows.any()
+    }
+    assert set(shares) == {"TW", trials.SINGLE_WORD}
+    for kind, share in shares.items():
+        assert share <= trials.WORDS_ALLOWED[kind]
+    assert threshold == calibrated.threshold("phrase", 0.001)
+
+
+def test_stored_rates_are_those_of_decisions(calibrated: trials.CalibratedTrials) -> None:
+    point = calibrated.point(0.01)
+    halves = trials.half_llrs(
+        calibrated.trials.calibrated(calibrated.calibrator, trials.VIEWS), trials.VIEWS
+    )
+    verdicts = np.all([halves[view] >= half.accept for view, half in point.halves.items()], axis=0)
+    owners = calibrated.trials.truth == 0
+    missed = [
+        np.mean(~verdicts[owners & (calibrated.domain == name)])
+        for name in np.unique(calibrated.domain)
+    ]
+    assert point.measured is not None
+    assert point.measured["frr"].estimate == pytest.approx(np.mean(missed))
+    low, high = point.measured["far"]["TW"][1:]
+    assert low <= point.measured["far"]["TW"][0] <= high
+    assert set(point.halves["speaker"].measured["far"]) == {trials.SAME_SEX}
+
+
+def test_more_recordings_of_an_impostor_raise_no_llr(calibrated: trials.CalibratedTrials) -> None:
+    drawn = calibrated.trials
+    few, many = (
+        drawn.calibrated(calibrated.calibrator, trials.VIEWS)
+        if amount is None
+        else calibrated.calibrator.transform(drawn.logs, None, {"log recordings": amount})
+        for amount in (np.zeros(len(drawn.truth)), np.ones(len(drawn.truth)))
+    )
+    is_impostor = drawn.truth >= 2
+    few_llrs, many_llrs = (
+        trials.half_llrs(logs, ["speaker"])["speaker"][is_impostor] for logs in (few, many)
+    )
+    assert np.mean(many_llrs <= few_llrs + 1e-9) >= 0.95
+
+
+def test_a_question_about_the_voice_ignores_the_words() -> None:
+    drawn = [drawn_trials(*names, seed) for seed, names in enumerate(DRAWN)]
+    calibrator = trials.fit_calibrator(drawn, ("speaker",))
+    assert set(calibrator.slopes_["phrase"].values()) == {0.0}
+    changed = {h: logs + 5.0 * ("phrase" in h) for h, logs in drawn[0].logs.items()}
+    llrs = [
+        trials.half_llrs(calibrator.transform(logs, None, drawn[0].measures), ["speaker"])
+        for logs in (drawn[0].logs, changed)
+    ]
+    np.testing.assert_allclose(llrs[0]["speaker"], llrs[1]["speaker"], atol=1e-9)
 
 
 def test_what_never_happened_may_happen_to_one_of_few() -> None:
@@ -106,14 +167,16 @@ def test_what_never_happened_may_happen_to_one_of_few() -> None:
 def test_a_copy_of_what_is_enrolled_is_no_test_of_it(tmp_path) -> None:
     for name, domains in recordings.DOMAINS.items():
         rows = [
-            (domain, speaker, phrase, condition, take)
+            (domain, speaker, phrase, condition, take, 120.0, "")
             for domain in domains
             for speaker in ("ann", "bob")
             for phrase in ("yes", "no")
             for take in "abc"
             for condition in ("clean", "room")
         ]
-        columns = dict(zip(recordings.COLUMNS[1:], np.array(rows).T, strict=True))
+        columns = dict(
+            zip(recordings.COLUMNS[1:], map(np.array, zip(*rows, strict=True)), strict=True)
+        )
         vectors = np.arange(len(rows) * 4.0).reshape(-1, 4)
         np.savez(tmp_path / f"{name}.npz", vectors=vectors, **columns)
     material = recordings.read_labelled_vectors(tmp_path)
@@ -147,8 +210,7 @@ def test_the_default_model_of_the_package_answers_calibrated() -> None:
     assert answer.calibrated
     assert bundle.points["speaker+phrase"][0].far == 0.01
     assert {row["corpus left out"] for row in bundle.card["left_out"]} >= {
-        "pass-phrases",
-        "commands",
+        domain for domains in recordings.DOMAINS.values() for domain in domains
     }
 
 
@@ -160,10 +222,10 @@ def test_blocks_are_those_of_the_recipes() -> None:
 
 
 def write_miniature(folder: Path, people: int = 5, phrases: int = 4) -> None:
-    """Write drawn vectors of three corpora, each with clean recordings and one in another condition."""
+    """Write drawn vectors of all corpora, each with clean recordings and one in another condition."""
     rng = np.random.default_rng(0)
     for corpus, domains in recordings.DOMAINS.items():
-        table: list[tuple[str, ...]] = []
+        table: list[tuple[str | float, ...]] = []
         vectors = []
         near = recordings.NEAR_MATCH_DOMAINS.get(corpus)
         for domain in (*domains, *([near] if near else [])):
@@ -193,8 +255,11 @@ def write_miniature(folder: Path, people: int = 5, phrases: int = 4) -> None:
                         columns.append(block)
                     vectors.append(np.concatenate(columns))
                     labels = (f"{corpus} {person}", f"phrase {phrase}", condition, str(take))
-                    table.append((domain, *labels))
-        columns_of_file = dict(zip(recordings.COLUMNS[1:], np.array(table).T, strict=True))
+                    pitch = 110.0 if person % 2 else 220.0
+                    table.append((domain, *labels, pitch, ""))
+        columns_of_file = dict(
+            zip(recordings.COLUMNS[1:], map(np.array, zip(*table, strict=True)), strict=True)
+        )
         stacked = np.array(vectors, dtype=np.float32)
         np.savez(folder / f"{corpus}.npz", vectors=stacked, **columns_of_file)
 
@@ -209,17 +274,28 @@ def miniature(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_miniature_is_fitted_evaluated_and_compared(
     miniature: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "CALIBRATION_DEPLOYMENTS", ((3, None), (5, trials.OWN)))
-    monkeypatch.setattr(build, "EVALUATION_DEPLOYMENTS", ((5, None),))
+    deployments = (trials.Deployment(3, None, 1), trials.Deployment(5, trials.OWN, 2))
+    alone = (trials.Deployment(None, None, 1),)
+    designs = {
+        name: build.Design(name, alone if name == "alone" else deployments)
+        for name in build.CALIBRATION
+    }
+    monkeypatch.setattr(build, "CALIBRATION", designs)
+    evaluation = {"named": build.Design("named", (trials.Deployment(5, None, 1),))}
+    monkeypatch.setattr(build, "EVALUATION", {**evaluation, "alone": designs["alone"]})
     monkeypatch.setattr(build, "SEEDS", (1,))
     vectors = recordings.read_labelled_vectors(miniature)
-    rows = build.evaluate_left_out(vectors, "cvau")
+    material = build.LeftOutTrials(vectors)
+    rows = build.evaluate_left_out(material, "cvau")
     assert {row["corpus left out"] for row in rows} == {"pass-phrases"}
+    assert {row["deployed"] for row in rows} == {True, False}
     for row in rows:
         assert row["EER speaker"] < 0.2
-        assert row["Cllr"] < 1.0
+        assert row["accepted at 0.1 %"]["TC"] <= row["accepted at 5 %"]["TC"]
+        assert row["trials"][trials.SAME_SEX] < row["trials"]["IC"]
 
-    bundle = build.make_bundle(vectors, "drawn")
+    bundle = build.make_bundle(material, "drawn")
+    assert {"speaker", "speaker|undeployed", "speaker+phrase|phrase known"} <= set(bundle.points)
     bundle.card = build.card(vectors, rows)
     file = miniature / "default.safetensors"
     bundle.save(file)

@@ -10,7 +10,7 @@ import click
 from mvplda.model_files import load_model
 from mvplda.paper.provenance import OUTPUT, WORK, provenance, with_provenance, write_results
 from mvplda.voice.default_model import DEFAULT_MODEL, default_extractor
-from tools.default_model.build import card, evaluate_left_out, make_bundle
+from tools.default_model.build import LeftOutTrials, card, evaluate_left_out, make_bundle
 from tools.default_model.comparison import TOLERANCE, differences
 from tools.default_model.recordings import DOMAINS, read_labelled_vectors, write_vectors
 
@@ -25,9 +25,9 @@ def main() -> None:
 
 @main.command()
 @WORK_ARGUMENT
-@click.argument("roots", nargs=len(DOMAINS), metavar="AUDIOMNIST SPEECH-COMMANDS CVAU")
+@click.argument("roots", nargs=len(DOMAINS), metavar=" ".join(name.upper() for name in DOMAINS))
 def vectors(work: Path, roots: tuple[str, ...]) -> None:
-    """Extract the vectors of three corpora into the folder WORK. Corpora whose file exists are skipped."""
+    """Extract the vectors of all corpora into the folder WORK. Corpora whose file exists are skipped."""
     for name, root in zip(DOMAINS, roots, strict=True):
         write_vectors(work, name, Path(root))
 
@@ -46,11 +46,12 @@ def model(work: Path, output: Path | None, results: Path | None) -> None:
     )
     record = provenance([work / f"{name}.npz" for name in DOMAINS], command=command)
     labelled = read_labelled_vectors(work)
+    material = LeftOutTrials(labelled)
     rows = []
     for corpus in DOMAINS:
-        rows += evaluate_left_out(labelled, corpus)
+        rows += evaluate_left_out(material, corpus)
         click.echo(f"{corpus} left out: done")
-    bundle = make_bundle(labelled, default_extractor().name)
+    bundle = make_bundle(material, default_extractor().name)
     bundle.card = card(labelled, rows)
     bundle.save(output or work / "default.safetensors")
     if results is not None:

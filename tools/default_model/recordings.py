@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 from numpy.random import Generator
@@ -17,36 +18,66 @@ from numpy.typing import NDArray
 
 from mvplda._optional import need
 from mvplda._progress import Progress
-from mvplda._typing import Array, IntArray, Json, Names
+from mvplda._typing import Array, BoolArray, Columns, IntArray, Json, Names
 from mvplda.distributed.ordered import ordered_map
 from mvplda.exceptions import DataError
-from mvplda.paper.corpora import Corpus, load_corpus
+from mvplda.io.streams import OnDisk
+from mvplda.io.tables import read_table
+from mvplda.paper.corpora.corpus import session_order
+from mvplda.paper.corpora.folder import INDEX, Listing, match_files, read_listing
 from mvplda.paper.frames import in_room, over_channel, with_noise
 from mvplda.voice.audio.decode import read_audio
 from mvplda.voice.audio.speech_detection import SoundSegment
 from mvplda.voice.extractors import Extractor, load_extractor
 from mvplda.voice.extractors.recipe import default_recipes
+from mvplda.voice.sexes import HIGH_VOICE_HZ
 
 Samples = NDArray[np.float32]
 RATE = 16000
-COLUMNS = ("vectors", "domain", "speaker", "phrase", "condition", "take")
+COLUMNS = ("vectors", "domain", "speaker", "phrase", "condition", "take", "pitch", "sex")
 EXTRACTORS = tuple(default_recipes())
 CONDITIONS = ("telephone", "noise", "room", "mixed")
 DOMAINS = {
     "audiomnist": ("digits", "digits joined"),
     "speech-commands": ("commands", "commands joined"),
     "cvau": ("pass-phrases",),
+    "arabic": ("Arabic words", "Arabic joined"),
+    "dspspeech": ("Chinese and English words", "Chinese and English joined"),
+    "wuw": ("calls", "calls joined"),
 }
 """Domains of each corpus. Leaving out a corpus leaves out all its domains."""
-NEAR_MATCH_DOMAINS = {"audiomnist": "digits, nearly", "speech-commands": "commands, nearly"}
+CALIBRATION_ONLY = ("wuw",)
+"""Corpora that calibrations and thresholds are fitted to, but not the model: the licence of WUW is share-alike."""
+NEAR_MATCH_DOMAINS = {
+    "audiomnist": "digits, nearly",
+    "speech-commands": "commands, nearly",
+    "arabic": "Arabic, nearly",
+    "dspspeech": "Chinese and English, nearly",
+    "wuw": "calls, nearly",
+}
 """Domains of near matches: one phrase per speaker, and its variants with one word replaced. They train the detection of
 replaced words."""
-SPEAKER_STEP = {"audiomnist": 2}
-"""Every n-th speaker is used; every second one of AudioMNIST, so that its 60 do not outnumber the others."""
-MAX_REPETITIONS = 3
-"""Repetitions used per digit of AudioMNIST, whose repetitions are all alike."""
-DIGIT_PHRASES = ((1, 2, 3), (3, 2, 1), (1, 2, 9), (4, 7, 0, 5), (8, 6, 2, 9, 3), (0, 3, 5, 8))
+LAYOUTS = {
+    "audiomnist": "{speaker}/{phrase}_{speaker}_{session}",
+    "speech-commands": "{speaker}/{phrase}/{session}",
+    "cvau": "{speaker}/{phrase}/{session}",
+    "arabic": "{speaker}/{phrase}/{session}",
+    "dspspeech": "{speaker}/{phrase}/{session}",
+    "wuw": "{speaker}/{phrase}/{session}",
+}
+"""Names of the sound files of a corpus, unless its folder has an index.csv."""
+UNPHRASED = {"wuw": "sentence"}
+"""Corpora with free sentences, which have no phrase, and the beginning of the names of their folders."""
+SIMULATED_STEP = 2
+"""Every n-th recording is used in a simulated condition too."""
+MAX_REPETITIONS = {"audiomnist": 4, "wuw": 4}
+"""Repetitions used per word: those of AudioMNIST are all alike, and a few people of WUW called up to ten times."""
+DIGIT_PHRASES = ((1, 2, 3), (3, 2, 1), (1, 9), (4, 7, 0, 5))
 """Pass-phrases of joined digits; some are similar on purpose."""
+NEAR_MATCH_WORDS = 3
+"""Words of the phrases of which one word is replaced."""
+SUBSTITUTES = 2
+"""Words that replace each word of such a phrase, each in a variant of its own."""
 MIN_WORD_PAUSE_S = 0.05
 
 
@@ -73,82 +104,107 @@ class JoinedPhrase(NamedTuple):
     repetition: int
 
 
-def recordings_of_person(corpus: Corpus, rows: IntArray) -> Iterator[Recording]:
-    """Yield all recordings of one speaker, then pass-phrases joined from recordings of single words."""
-    assert corpus.files is not None
-    assert corpus.sessions is not None
-    are_digits = corpus.name == "audiomnist"
-    word_domain = DOMAINS[corpus.name][0]
-    recordings: dict[str, list[Samples]] = {}
-    for row in rows:
-        if are_digits and int(corpus.sessions[row]) >= MAX_REPETITIONS:
-            continue
-        word = str(corpus.labels["phrase"][row])
-        samples = read_audio(corpus.files[row], RATE)
-        recordings.setdefault(word, []).append(samples)
-        yield Recording(samples, word_domain, word, str(corpus.ids[row]))
+def corpus_listing(name: str, root: Path) -> Listing:
+    """List the recordings of a corpus: fields speaker, phrase and session, and gender where it is labelled."""
+    if name in UNPHRASED:
+        # the table leaves the phrase of free sentences blank
+        listing = match_files(root, LAYOUTS[name])
+        header, columns = read_table(OnDisk(root / INDEX))
+        table = dict(zip(header, columns, strict=True))
+        gender = dict(zip(table["speaker"], table["gender"], strict=True))
+        people = listing.fields["speaker"].tolist()
+        fields = {**listing.fields, "gender": np.array([gender[person] for person in people])}
+        listing = listing._replace(fields=fields)
+        return listing.take(np.flatnonzero(_of_complete_calls(fields, UNPHRASED[name])))
+    listing = read_listing(root, LAYOUTS[name])
+    if "session" in listing.fields:
+        return listing
+    return listing._replace(fields={**listing.fields, "session": listing.fields["take"]})
 
-    seed = int(corpus.labels["speaker"][rows[0]]) if are_digits else len(rows)
-    rng = np.random.default_rng(seed)
-    for phrase in _joined_phrases(corpus.name, recordings, np.random.default_rng(seed)):
-        words = [recordings[word][phrase.repetition] for word in phrase.words]
-        if not are_digits:
-            # cut the silence around each word: within a phrase, speakers do not pause that long
-            words = [SoundSegment(samples, RATE).cut(MIN_WORD_PAUSE_S) for samples in words]
-        name = "-".join(phrase.words)
-        yield Recording(join_recordings(words, rng), phrase.domain, name, str(phrase.repetition))
+
+def _of_complete_calls(fields: Columns, sentences: str) -> BoolArray:
+    """Return a mask of the words of calls in which every word occurs; folders of sentences begin with `sentences`."""
+    is_word = ~np.char.startswith(fields["phrase"], sentences)
+    calls = np.char.add(np.char.add(fields["speaker"], "|"), fields["session"])
+    names, counts = np.unique(calls[is_word], return_counts=True)
+    complete = names[counts == len(np.unique(fields["phrase"][is_word]))]
+    return np.asarray(is_word & np.isin(calls, complete))
+
+
+def recordings_of_person(name: str, listing: Listing) -> Iterator[Recording]:
+    """Yield all recordings of one speaker, then pass-phrases joined from recordings of single words."""
+    assert listing.files is not None
+    word_domain = DOMAINS[name][0]
+    words: dict[str, list[Samples]] = {}
+    for row in np.argsort(session_order(listing.fields["session"]), kind="stable"):
+        word = str(listing.fields["phrase"][row])
+        samples = words.setdefault(word, [])
+        if len(samples) < MAX_REPETITIONS.get(name, len(listing.files)):
+            samples.append(read_audio(listing.files[row], RATE))
+            session = f"{len(samples) - 1:03d} {listing.fields['session'][row]}"
+            yield Recording(samples[-1], word_domain, word, session)
+
+    rng = np.random.default_rng(crc32(str(listing.fields["speaker"][0]).encode()))
+    for phrase in _joined_phrases(name, words, rng):
+        # cut the silence around each word: within a phrase, speakers do not pause that long
+        pieces = [
+            SoundSegment(words[word][phrase.repetition], RATE).cut(MIN_WORD_PAUSE_S)
+            for word in phrase.words
+        ]
+        joined = join_recordings(pieces, rng)
+        yield Recording(joined, phrase.domain, "-".join(phrase.words), str(phrase.repetition))
 
 
 def _joined_phrases(
     corpus: str, recordings: dict[str, list[Samples]], rng: Generator
 ) -> list[JoinedPhrase]:
     """Return the phrases to join for one speaker, including near matches."""
-    repetitions = range(MAX_REPETITIONS if corpus == "audiomnist" else 2)
-    joined_domains = DOMAINS[corpus][1:]
     phrases = [
-        JoinedPhrase(joined_domains[0], words, repetition)
+        JoinedPhrase(domain, words, repetition)
+        for domain in DOMAINS[corpus][1:]
         for words in _phrases(corpus, recordings)
-        for repetition in repetitions
+        for repetition in range(min(len(recordings[word]) for word in words))
     ]
     if corpus in NEAR_MATCH_DOMAINS:
-        words, variants = _near_match_phrases(recordings, len(repetitions), rng)
+        words, variants = _near_match_phrases(recordings, rng)
         domain = NEAR_MATCH_DOMAINS[corpus]
-        if words:
-            phrases += [JoinedPhrase(domain, words, repetition) for repetition in repetitions]
-        phrases += [JoinedPhrase(domain, variant, repetitions[-1]) for variant in variants]
+        repetitions = range(min((len(recordings[word]) for word in words), default=0))
+        phrases += [JoinedPhrase(domain, words, repetition) for repetition in repetitions]
+        phrases += [JoinedPhrase(domain, variant, -1) for variant in variants]
     return phrases
 
 
 def _near_match_phrases(
-    recordings: dict[str, list[Samples]], repetitions: int, rng: Generator
+    recordings: dict[str, list[Samples]], rng: Generator
 ) -> tuple[list[str], list[list[str]]]:
-    """Draw a phrase of three or four words, and one variant per word in which that word is replaced.
+    """Draw a phrase, and variants in which one word is replaced, in every place.
 
-    Both lists are empty if too few words were recorded `repetitions` times.
+    Both lists are empty if too few words were recorded repeatedly.
     """
-    repeated = sorted(word for word, samples in recordings.items() if len(samples) >= repetitions)
-    words = rng.permutation(repeated)
-    count = int(rng.integers(3, 5))
-    if len(words) < count + 3:
+    repeated = sorted(word for word, samples in recordings.items() if len(samples) > 1)
+    words = rng.permutation(repeated).tolist()
+    phrase, substitutes = words[:NEAR_MATCH_WORDS], words[NEAR_MATCH_WORDS:]
+    if not substitutes:
         return [], []
-    phrase = words[:count].tolist()
-    substitutes = words[count:].tolist()
     variants = []
-    for position in range(count):
+    for number in range(min(SUBSTITUTES, len(substitutes)) * NEAR_MATCH_WORDS):
         variant = list(phrase)
-        variant[position] = substitutes[position % len(substitutes)]
-        variants.append(variant)
+        variant[number % NEAR_MATCH_WORDS] = substitutes[number % len(substitutes)]
+        if variant not in variants:
+            variants.append(variant)
     return phrase, variants
 
 
 def _phrases(corpus: str, recordings: dict[str, list[Samples]]) -> list[list[str]]:
-    """Return phrases to join: `DIGIT_PHRASES`, or six triples of commands that were recorded at least twice."""
+    """Return phrases to join: `DIGIT_PHRASES`, or two to four of the words that were recorded repeatedly."""
     if corpus == "audiomnist":
         return [[str(digit) for digit in digits] for digits in DIGIT_PHRASES]
-    words = sorted(word for word, samples in recordings.items() if len(samples) > 1)
-    if corpus != "speech-commands" or len(words) < 4:
+    # people of a single call are impostors only
+    least = 1 if corpus == "wuw" else 2
+    words = sorted(word for word, samples in recordings.items() if len(samples) >= least)
+    if len(words) < 4:
         return []
-    return [[words[(k + step) % len(words)] for step in (0, 1, 2 + k % 2)] for k in range(6)]
+    return [[words[(k + step) % len(words)] for step in range(2 + (k + 1) % 3)] for k in range(6)]
 
 
 def join_recordings(recordings: Sequence[Samples], rng: Generator) -> Samples:
@@ -203,22 +259,29 @@ def _extractor() -> Extractor:
     return load_extractor(list(EXTRACTORS), check=False)
 
 
-def vectors_of_person(corpus: Corpus, rows: IntArray) -> list[tuple[Any, ...]]:
-    """Embed all recordings of one person, each clean and in one other condition.
+def vectors_of_person(name: str, listing: Listing) -> list[tuple[Any, ...]]:
+    """Embed all recordings of one person, each clean and some in another condition; real calls as they are.
 
     Returns
     -------
     one tuple of `COLUMNS` per vector
     """
+    speaker = str(listing.fields["speaker"][0])
+    sex = str(listing.fields.get("gender", [""])[0])
     # a seed per person, so that the result does not depend on the order of people
-    rng = np.random.default_rng(int(rows[0]))
-    speaker = str(corpus.labels["speaker"][rows[0]])
+    rng = np.random.default_rng(crc32(speaker.encode()))
     table = []
-    for number, recording in enumerate(recordings_of_person(corpus, rows)):
-        for name in ("clean", CONDITIONS[number % len(CONDITIONS)]):
-            vector = _extractor().embed(simulate_condition(recording.samples, name, rng))
-            labels = (recording.domain, speaker, recording.phrase, name, recording.recording_id)
-            table.append((vector, *labels))
+    for number, recording in enumerate(recordings_of_person(name, listing)):
+        # None: no voiced sound
+        pitch = SoundSegment(recording.samples, RATE).pitch_hz() or float("nan")
+        simulated = ()
+        if name not in CALIBRATION_ONLY and number % SIMULATED_STEP == 0:
+            # conditions are drawn, so that no repetition of all words has the same
+            simulated = (str(rng.choice(CONDITIONS)),)
+        for condition in ("clean", *simulated):
+            vector = _extractor().embed(simulate_condition(recording.samples, condition, rng))
+            labels = (recording.domain, speaker, recording.phrase, condition)
+            table.append((vector, *labels, recording.recording_id, pitch, sex))
     return table
 
 
@@ -227,15 +290,13 @@ def write_vectors(folder: Path, name: str, root: Path) -> None:
     path = folder / f"{name}.npz"
     if path.is_file():
         return
-    corpus = load_corpus(name, root)
-    people = corpus.labels["speaker"]
-    chosen = np.unique(people)[:: SPEAKER_STEP.get(name, 1)]
-    rows = [np.flatnonzero(people == person) for person in chosen]
+    listing = corpus_listing(name, root)
+    people = listing.fields["speaker"]
+    parts = [listing.take(np.flatnonzero(people == person)) for person in np.unique(people)]
     table: list[tuple[Any, ...]] = []
-    progress = Progress(f"vectors of {name}", len(rows))
-    embed_person = partial(vectors_of_person, corpus)
-    for people_done, person_table in enumerate(ordered_map(embed_person, rows), 1):
-        table += person_table
+    progress = Progress(f"vectors of {name}", len(parts))
+    for people_done, rows in enumerate(ordered_map(partial(vectors_of_person, name), parts), 1):
+        table += rows
         progress.step(people_done)
     columns: Json = dict(zip(COLUMNS, zip(*table, strict=True), strict=True))
     folder.mkdir(parents=True, exist_ok=True)
@@ -252,6 +313,8 @@ class LabelledVectors:
     corpus : (n,) name of the corpus
     domain, speaker, phrase, condition : (n,) labels
     repetition : (n,) index of the recording within its cell of domain, speaker and phrase
+    pitch : (n,) median pitch in Hz
+    sex : (n,) male, female, or empty if not labelled
     """
 
     vectors: Array
@@ -261,6 +324,20 @@ class LabelledVectors:
     phrase: Names
     condition: Names
     repetition: IntArray
+    pitch: Array
+    sex: Names
+
+    def is_high_voice(self, speakers: Names) -> BoolArray:
+        """Return whether each of some speakers (n,) is female, or has a high voice where the sex is not labelled."""
+        names, codes = np.unique(speakers, return_inverse=True)
+        is_high = []
+        for name in names:
+            rows = self.speaker == name
+            sex = self.sex[rows][0]
+            is_high.append(
+                sex == "female" if sex else np.nanmedian(self.pitch[rows]) >= HIGH_VOICE_HZ
+            )
+        return np.array(is_high)[codes]
 
     def select(self, rows: Names) -> LabelledVectors:
         """Return the vectors at `rows`, indices or a mask."""

@@ -7,15 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from mvplda._typing import Array, BoolArray, IntArray, Names
-from mvplda.calibration.hypotheses import JOINT_EVIDENCE, HypothesisCalibrator
-from mvplda.decisions import LOWEST_THRESHOLD, MeasuredRates, OperatingPoint, RateInterval
+from mvplda.calibration import AmountCalibrator, Calibrator
+from mvplda.decisions import (
+    LOWEST_THRESHOLD,
+    HalfThreshold,
+    MeasuredRates,
+    OperatingPoint,
+    RateInterval,
+)
+from mvplda.scoring.profiles import Profiles
 from mvplda.scoring.question import Hypothesis, NearMatches, Question
 from mvplda.voice.domain.estimator import DomainPLDA
 from mvplda.voice.extractors.recipe import default_recipes
@@ -33,29 +40,66 @@ POINT_BLOCKS = [name for name, recipe in default_recipes().items() if recipe.has
 """Blocks whose vectors are points in time."""
 
 OWN = 0
-"""Value of the number of phrases for one phrase per person, different between people if possible."""
-Deployment = tuple[int, int | None]
-"""Number of people, and number of phrases that all of them enrol; None for all phrases."""
-CALIBRATION_DEPLOYMENTS: tuple[Deployment, ...] = (
-    (3, None),
-    (20, None),
-    (20, 1),
-    (10, 3),
-    (3, OWN),
-    (20, OWN),
+"""Number of phrases of a deployment for one phrase per person, different between people if possible."""
+
+
+class Deployment(NamedTuple):
+    """People who enrol some phrases.
+
+    people : number of people; None: every profile is alone in a deployment of its own, as in `Bundle.paired`
+    phrases : number of phrases that all of them enrol; None for all phrases
+    recordings : enrolled recordings per phrase
+    """
+
+    people: int | None
+    phrases: int | None
+    recordings: int = 2
+
+
+CALIBRATION_DEPLOYMENTS = (
+    Deployment(3, None, 1),
+    Deployment(20, None, 2),
+    Deployment(20, 1, 3),
+    Deployment(10, 3, 1),
+    Deployment(3, OWN, 3),
+    Deployment(20, OWN, 1),
+    Deployment(20, OWN, 3),
 )
-EVALUATION_DEPLOYMENTS: tuple[Deployment, ...] = ((20, None), (20, 1), (5, 2), (20, OWN), (5, OWN))
-SINGLE_ENROLMENT_DOMAINS = DOMAINS["speech-commands"]
-"""Domains with few cells of more than two recordings: one recording enrols instead of two."""
+ALONE_DEPLOYMENTS = (Deployment(None, None, 1), Deployment(None, None, 3))
+EVALUATION_DEPLOYMENTS = (
+    Deployment(20, None, 3),
+    Deployment(20, None, 1),
+    Deployment(20, 1, 3),
+    Deployment(5, 2, 3),
+    Deployment(20, OWN, 3),
+    Deployment(5, OWN, 3),
+    Deployment(5, OWN, 1),
+)
+MAX_ALONE = 120
+"""Profiles per domain that are alone in a deployment."""
 MAX_TESTS = 300
 """Tests per condition of a deployment."""
-MAX_TRIALS = 500
-"""Trials per kind and condition of a deployment."""
+MAX_TRIALS = (500, 500, 1500, 300)
+"""Trials per condition of a deployment, by kind."""
 BOOTSTRAP = 500
-
 KINDS = ("TC", "TW", "IC", "IW")
 IMPOSTOR_KINDS = {VIEWS: (1, 2, 3), ("speaker",): (2, 3), ("phrase",): (1, 3)}
 """Indices into `KINDS` of the trials whose right answer is no, by the views of the question."""
+SAME_SEX, SINGLE_WORD, NEARLY = "IC, same sex", "TW, single words", "TW, nearly the right words"
+"""Kinds of impostors that are counted separately."""
+
+NEAR_DOMAINS = tuple(NEAR_MATCH_DOMAINS.values())
+SHARED_WORDS = "calls joined"
+"""A domain whose phrases are nearly the same: every phrase has some of the same five words."""
+SINGLE_WORDS = tuple(domains[0] for corpus, domains in DOMAINS.items() if len(domains) > 1)
+WORDS_ALLOWED = {"TW": 0.01, SINGLE_WORD: 0.05, NEARLY: 0.1}
+"""Shares of other words of the owner that may pass the half of words in the worst domain. Single words are no
+pass-phrases."""
+MIN_IMPOSTOR_TRIALS = 100
+"""Fewest impostor trials of a domain that a threshold is chosen for."""
+MAX_CALIBRATION_TRIALS = 800
+"""Trials per domain and kind that a calibration is fitted to."""
+BASIS = "corpora that were left out; the worst of them, and impostors of the owner's sex"
 
 
 @dataclass(frozen=True)
@@ -64,109 +108,218 @@ class DeploymentTrials:
 
     Attributes
     ----------
-    domain, condition : domain and simulated condition of the tests
-    people, phrases : the deployment
+    corpus, domain, condition : origin of the tests, and the simulated condition
+    deployment : the deployment
     logs : {hypothesis: (n,) log-likelihoods}
     truth : (n,) index of the kind in `KINDS`
-    speaker : (n,) speaker of the profile
-    cosines : {view: (n,) sums of cosines}, the baseline
+    speaker, tester : (n,) speaker of the profile and of the test
+    same_sex : (n,) whether both have the same sex, or voices of a similar pitch
+    measures : amounts of evidence (n,) by name
+    cosines : {block: (n,) cosines}, the baseline
     near_matches : log-likelihoods that another phrase is a near match
     """
 
+    corpus: str
     domain: str
     condition: str
-    people: int
-    phrases: int | None
+    deployment: Deployment
     logs: Mapping[Hypothesis, Array]
     truth: IntArray
     speaker: Names
+    tester: Names
+    same_sex: BoolArray
+    measures: Mapping[str, Array]
     cosines: Mapping[str, Array]
     near_matches: NearMatches | None = None
 
-    def calibrated(self, calibrator: HypothesisCalibrator) -> dict[Hypothesis, Array]:
-        """Return calibrated log-likelihoods, as `Bundle.answer` computes them."""
-        return calibrator.transform(self.logs, self.near_matches)
+    def calibrated(self, calibrator: Calibrator, views: Sequence[str]) -> dict[Hypothesis, Array]:
+        """Return calibrated log-likelihoods for a question about some views, as `Bundle.answer` computes them.
+
+        They are those without the outlier probability, to which thresholds of halves apply.
+        """
+        near_matches = self.near_matches if "phrase" in views else None
+        return dict(calibrator.without_outliers(self.logs, near_matches, self.measures))
+
+    def take(self, rows: IntArray | BoolArray) -> DeploymentTrials:
+        """Return some of the trials."""
+        near_matches = self.near_matches
+        if near_matches is not None:
+            prior, llr, same = (values[rows] for values in near_matches[1:])
+            near_matches = NearMatches(near_matches.view, prior, llr, same)
+        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
+        tables = {
+            name: {key: values[rows] for key, values in getattr(self, name).items()}
+            for name in TABLES
+        }
+        return replace(self, near_matches=near_matches, **columns, **tables)
+
+
+COLUMNS = ("truth", "speaker", "tester", "same_sex")
+TABLES = ("logs", "measures", "cosines")
+"""Fields of `DeploymentTrials` with values per trial."""
 
 
 class CalibratedTrials:
-    """Trials of several deployments, and a calibration for one question fitted to them; domains weigh the same."""
+    """Trials of several deployments, with a calibration for one question fitted to them.
+
+    views : views of the question
+    trials : the trials of all deployments
+    domain, condition : (n,) domain and condition of each trial
+    halves : {view: (n,) LLRs of the view alone}
+    """
 
     def __init__(
         self, deployments: Sequence[DeploymentTrials], views: tuple[str, ...] = VIEWS
     ) -> None:
         self.views = views
-        trials = join_trials(deployments)
-        if len(views) == 1:
-            # the view that the question leaves open has no influence
-            log_likelihoods = trials.logs[views]
-            logs = {
-                h: log_likelihoods if views[0] in h else 0.0 * log_likelihoods for h in trials.logs
-            }
-            trials = replace(trials, logs=logs)
-        self.truth = trials.truth
-        self.speaker = trials.speaker
-        self.domain = np.repeat(
-            [deployment.domain for deployment in deployments],
-            [len(deployment.truth) for deployment in deployments],
-        )
-        self.calibrator = HypothesisCalibrator()
-        if "phrase" not in views:
-            trials = replace(trials, near_matches=None)
-        self.calibrator.fit(
-            trials.logs,
-            self.truth,
-            speakers=self.speaker,
-            corpora=self.domain,
-            near_matches=trials.near_matches,
-        )
-        if len(views) == 1:
-            silent = [term for term in (*VIEWS, JOINT_EVIDENCE) if term not in views]
-            self.calibrator.weights_ |= dict.fromkeys(silent, 0.0)
-        self.logs = trials.calibrated(self.calibrator)
+        self.trials = join_trials(deployments)
+        sizes = [len(trials.truth) for trials in deployments]
+        self.domain = np.repeat([trials.domain for trials in deployments], sizes)
+        self.condition = np.repeat([trials.condition for trials in deployments], sizes)
+        self.people = len(np.unique(np.concatenate([self.trials.speaker, self.trials.tester])))
+        self.calibrator = fit_calibrator(deployments, views)
+        self.halves = half_llrs(self.trials.calibrated(self.calibrator, views), views)
 
-    def threshold(self, far: float) -> float:
-        """Return the threshold that no kind of impostor passes at a rate above `far`; domains weigh the same."""
-        scores = ratios(self.logs, self.views)
+    def impostors(self, view: str) -> dict[str, BoolArray]:
+        """Return a mask (n,) of each kind of impostor that a half is measured with.
+
+        The voice: other people of the owner's sex with the right words; words: owners with other words.
+        """
+        truth = self.trials.truth
+        if view == "speaker":
+            return {SAME_SEX: (truth == KINDS.index("IC")) & self.trials.same_sex}
+        is_other = truth == KINDS.index("TW")
+        is_near = np.isin(self.domain, [*NEAR_DOMAINS, SHARED_WORDS])
+        is_single = np.isin(self.domain, SINGLE_WORDS)
+        kinds = {
+            "TW": is_other & ~is_near & ~is_single,
+            SINGLE_WORD: is_other & is_single,
+            NEARLY: is_other & is_near,
+        }
+        return {kind: mask for kind, mask in kinds.items() if mask.any()}
+
+    def threshold(self, view: str, far: float) -> float:
+        """Return the threshold of a half.
+
+        At most the share `far` of the impostors of the owner's sex passes the voice in any domain. The shares of other
+        words that may pass are those of `WORDS_ALLOWED`, whatever `far` is: owners do not attack themselves.
+        """
         limits = [LOWEST_THRESHOLD]
-        for kind in IMPOSTOR_KINDS[self.views]:
-            rows = np.flatnonzero(self.truth == kind)
-            rows = rows[np.argsort(scores[rows])]
-            # rate of acceptance if only higher scores than that of each row are accepted
-            passed = 1.0 - np.cumsum(equal_weights(self.domain[rows]))
-            highest_rejected = scores[rows[np.searchsorted(-passed, -far)]]
-            limits.append(float(np.nextafter(highest_rejected, np.inf)))
+        for kind, is_impostor in self.impostors(view).items():
+            for domain in np.unique(self.domain[is_impostor]):
+                llrs = self.halves[view][is_impostor & (self.domain == domain)]
+                if len(llrs) >= MIN_IMPOSTOR_TRIALS:
+                    limits.append(threshold_exceeded_by(llrs, WORDS_ALLOWED.get(kind, far)))
         return max(limits)
 
     def point(self, far: float) -> OperatingPoint:
         """Return the operating point for a rate of false acceptances, with the rates measured there.
 
-        Domains weigh the same in the rates, as they do in the threshold.
+        Domains weigh the same in the rates.
         """
-        threshold = self.threshold(far)
-        accepted = ratios(self.logs, self.views) >= threshold
-        impostors = IMPOSTOR_KINDS[self.views]
-        rates = {KINDS[kind]: self._rate(accepted, self.truth == kind) for kind in impostors}
-        missed = self._rate(~accepted, ~np.isin(self.truth, impostors))
-        basis = "corpora that were left out, in five conditions, all corpora weighing the same"
-        people = len(np.unique(self.speaker))
-        measured = MeasuredRates(far=rates, frr=missed)
-        return OperatingPoint(threshold, 0.0, far, measured, people, basis)
+        accepts = {view: self.threshold(view, far) for view in self.views}
+        passed = {view: self.halves[view] >= accept for view, accept in accepts.items()}
+        is_owner = ~np.isin(self.trials.truth, IMPOSTOR_KINDS[self.views])
+        halves = {}
+        for view, accept in accepts.items():
+            rates = {
+                kind: self._rate(passed[view], rows) for kind, rows in self.impostors(view).items()
+            }
+            missed = self._rate(~passed[view], is_owner)
+            measured = MeasuredRates(far=rates, frr=missed)
+            halves[view] = HalfThreshold(accept, 0.0, measured, self.people)
+        accepted = np.all(list(passed.values()), axis=0)
+        rates = {
+            KINDS[kind]: self._rate(accepted, self.trials.truth == kind)
+            for kind in IMPOSTOR_KINDS[self.views]
+        }
+        measured = MeasuredRates(far=rates, frr=self._rate(~accepted, is_owner))
+        return OperatingPoint.from_halves(
+            halves, far=far, measured=measured, people=self.people, basis=BASIS
+        )
 
     def _rate(self, events: BoolArray, rows: BoolArray) -> RateInterval:
         """Return the rate of events among some trials, with its interval."""
         weights = equal_weights(self.domain[rows])
-        return share_over_people(events[rows], self.speaker[rows], weights)
+        return share_over_people(events[rows], self.trials.speaker[rows], weights)
+
+
+def fit_calibrator(
+    deployments: Sequence[DeploymentTrials], views: tuple[str, ...]
+) -> AmountCalibrator:
+    """Fit a calibration for a question; corpora weigh the same.
+
+    The voice is calibrated by the amount of evidence. Words are not: single words of some languages are alike, which
+    would make the LLRs of longer phrases too low. For a question about both views, impostors differ in one of them,
+    because a trial that differs in both is rejected by either half, and would hide how alike voices are that say the
+    same words. Near matches have a model of their own (`PhraseMatcher`) and are no part of the fit.
+    """
+    rng = np.random.default_rng(0)
+    kinds = range(len(KINDS) - 1 if len(views) > 1 else len(KINDS))
+    samples = []
+    for domain in dict.fromkeys(trials.domain for trials in deployments):
+        if domain not in NEAR_DOMAINS:
+            trials = join_trials([trials for trials in deployments if trials.domain == domain])
+            rows = [
+                rng.permutation(np.flatnonzero(trials.truth == kind))[:MAX_CALIBRATION_TRIALS]
+                for kind in kinds
+            ]
+            samples.append(trials.take(np.concatenate(rows)))
+    trials = join_trials(samples)
+    corpora = np.repeat(
+        [sample.corpus for sample in samples], [len(sample.truth) for sample in samples]
+    )
+    logs = dict(trials.logs)
+    if len(views) == 1:
+        # the view that the question leaves open has no influence
+        alone = logs[views] - logs[()]
+        logs = {h: alone if views[0] in h else np.zeros_like(alone) for h in logs}
+    calibrators = [
+        AmountCalibrator().fit(
+            logs,
+            trials.truth,
+            speakers=trials.speaker,
+            corpora=corpora,
+            near_matches=trials.near_matches if "phrase" in views else None,
+            measures=measures,
+            test_speakers=trials.tester,
+        )
+        for measures in (trials.measures, {})
+    ]
+    calibrator, without_amounts = calibrators
+    if "phrase" in views:
+        none = dict.fromkeys(calibrator.measures_, 0.0)
+        calibrator.slopes_["phrase"] = without_amounts.slopes_["phrase"] | none
+        calibrator.constants_["phrase"] = without_amounts.constants_["phrase"] | none
+        calibrator.near_match_weight_ = without_amounts.near_match_weight_
+    if len(views) == 1:
+        calibrator.joint_weight_ = 0.0
+        for view in set(VIEWS) - set(views):
+            calibrator.slopes_[view] = dict.fromkeys(calibrator.slopes_[view], 0.0)
+            calibrator.constants_[view] = dict.fromkeys(calibrator.constants_[view], 0.0)
+    return calibrator
+
+
+def half_llrs(logs: Mapping[Hypothesis, Array], views: Sequence[str]) -> dict[str, Array]:
+    """Return the LLR of each view alone from calibrated log-likelihoods, as `Answer.half_llr` does."""
+    halves = {}
+    for view in views:
+        same = np.logaddexp.reduce([logs[h] for h in logs if view in h], axis=0)
+        different = np.logaddexp.reduce([logs[h] for h in logs if view not in h], axis=0)
+        halves[view] = np.asarray(same - different)
+    return halves
+
+
+def threshold_exceeded_by(llrs: Array, rate: float) -> float:
+    """Return the lowest threshold that at most this share of LLRs reaches."""
+    ordered = np.sort(llrs)
+    return float(np.nextafter(ordered[len(ordered) - 1 - int(rate * len(ordered))], np.inf))
 
 
 def equal_weights(groups: Names) -> Array:
     """Return a weight per trial (n,), equal in sum for every group; all weights sum to 1."""
     names, codes, counts = np.unique(groups, return_inverse=True, return_counts=True)
     return np.asarray(1.0 / (counts[codes] * len(names)))
-
-
-def ratios(logs: Mapping[Hypothesis, Array], views: tuple[str, ...]) -> Array:
-    """Return LLRs that some views are the same from calibrated log-likelihoods."""
-    return Question(views).ratio(VIEWS).of(logs)
 
 
 def share_over_people(events: BoolArray, speakers: Names, weights: Array) -> RateInterval:
@@ -195,72 +348,103 @@ def deployment_trials(
 ) -> Iterator[DeploymentTrials]:
     """Yield the trials of deployments in one domain: clean recordings enrol, recordings in all conditions test.
 
+    People who are not enrolled test too.
+
     named : whether profiles have the names of their phrases, so that the deployment knows the phrases
     """
-    domain_vectors = vectors.select(vectors.domain == domain)
-    for people, phrases in deployments:
-        rng = np.random.default_rng([seed, people, phrases or 0])
-        speakers = rng.permutation(np.unique(domain_vectors.speaker))[:people]
-        drawn = domain_vectors.select(np.isin(domain_vectors.speaker, speakers))
-        enrol_rows, is_test = _split(drawn, domain, phrases, rng)
+    drawn = vectors.select(vectors.domain == domain)
+    for deployment in deployments:
+        people, phrases, recordings = deployment
+        rng = np.random.default_rng([seed, people or 0, phrases or 0, recordings])
+        enrol_rows, is_test = _split(drawn, domain, deployment, rng)
+        if not len(enrol_rows):
+            continue
         tests = {
             condition: rng.permutation(np.flatnonzero(is_test & (drawn.condition == condition)))
             for condition in ("clean", *CONDITIONS)
         }
-
-        # people are deployed with all their phrases; each phrase of a person is tried as a profile of its own
         enrolled = drawn.select(enrol_rows)
         labels = {"phrase": enrolled.phrase} if named else None
-        deployed = model.deployed(model.enrol(enrolled.vectors, enrolled.speaker, labels))
         cells = np.char.add(np.char.add(enrolled.speaker, "|"), enrolled.phrase)
         profiles = model.enrol(enrolled.vectors, cells, labels)
-        # without names, the deployment knows no classes
-        question = Question(known=list(deployed.names_) or None)
+        if people is None:
+            chosen_profiles = rng.permutation(len(profiles))[:MAX_ALONE]
+            profiles = profiles.take(np.sort(chosen_profiles))
+            scorers = [model.deployed(profiles[number]) for number in range(len(profiles))]
+        else:
+            # people are deployed with all their phrases; each phrase of a person is tried as a profile of its own
+            scorers = [model.deployed(model.enrol(enrolled.vectors, enrolled.speaker, labels))]
         owner, phrase = np.char.partition(profiles.ids.astype(np.str_), "|")[:, [0, 2]].T
         for condition, all_rows in tests.items():
-            rows = all_rows[:MAX_TESTS]
+            rows = np.sort(all_rows[:MAX_TESTS])
             if not len(rows):
                 continue
-            test_profiles = model.enrol(drawn.vectors[rows])
-            other_speaker = owner[:, None] != drawn.speaker[rows]
-            other_phrase = phrase[:, None] != drawn.phrase[rows]
+            tested = drawn.select(rows)
+            test_profiles = model.enrol(tested.vectors)
+            other_speaker = owner[:, None] != tested.speaker
+            other_phrase = phrase[:, None] != tested.phrase
             truth = 2 * other_speaker.astype(np.int64) + other_phrase
             chosen = np.concatenate(
                 [
-                    rng.permutation(np.flatnonzero(truth == kind))[:MAX_TRIALS]
-                    for kind in range(len(KINDS))
+                    rng.permutation(np.flatnonzero(truth == kind))[:most]
+                    for kind, most in enumerate(MAX_TRIALS)
                 ]
             )
-            pairs = np.stack(np.unravel_index(chosen, truth.shape), axis=1)
-            near_matches = deployed.near_matches(profiles, test_profiles, pairs, VIEWS)
-            logs = deployed.log_likelihoods(profiles, test_profiles, question)
-            cosines = _cosines(profiles.y, test_profiles.y)
+            pairs = np.stack(np.unravel_index(np.sort(chosen), truth.shape), axis=1)
+            cosines = _cosines(profiles.y, test_profiles.y, centred=people is not None)
+            speakers, testers = owner[pairs[:, 0]], tested.speaker[pairs[:, 1]]
             yield DeploymentTrials(
+                drawn.corpus[0],
                 domain,
                 condition,
-                len(speakers),
-                phrases,
-                {h: np.asarray(values).ravel()[chosen] for h, values in logs.items()},
-                truth.ravel()[chosen],
-                np.repeat(owner, len(rows))[chosen],
-                {view: values.ravel()[chosen] for view, values in cosines.items()},
-                near_matches,
+                deployment,
+                _logs_of_pairs(scorers, profiles, test_profiles, pairs),
+                truth[tuple(pairs.T)],
+                speakers,
+                testers,
+                drawn.is_high_voice(speakers) == drawn.is_high_voice(testers),
+                model.evidence_measures(profiles, test_profiles, pairs) or {},
+                {name: values[tuple(pairs.T)] for name, values in cosines.items()},
+                scorers[0].near_matches(profiles, test_profiles, pairs, VIEWS),
             )
+
+
+def _logs_of_pairs(
+    scorers: Sequence[DomainPLDA], profiles: Profiles, tests: Profiles, pairs: IntArray
+) -> dict[Hypothesis, Array]:
+    """Return the log-likelihoods of pairs (n, 2), by one scorer for all profiles or by one per profile."""
+    if len(scorers) == 1:
+        # without names, the deployment knows no classes
+        question = Question(known=list(scorers[0].names_) or None)
+        return dict(scorers[0].log_likelihoods(profiles, tests, question, pairs=pairs))
+    # pairs are sorted by profile
+    bounds = np.searchsorted(pairs[:, 0], np.arange(len(profiles) + 1))
+    pieces = []
+    for number, scorer in enumerate(scorers):
+        listed = pairs[bounds[number] : bounds[number + 1]] - [number, 0]
+        if len(listed):
+            question = Question(known=list(scorer.names_) or None)
+            profile = profiles[number]
+            pieces.append(scorer.log_likelihoods(profile, tests, question, pairs=listed))
+    return {h: np.concatenate([piece[h] for piece in pieces]) for h in pieces[0]}
 
 
 def _split(
-    drawn: LabelledVectors, domain: str, phrases: int | None, rng: Generator
+    drawn: LabelledVectors, domain: str, deployment: Deployment, rng: Generator
 ) -> tuple[IntArray, BoolArray]:
     """Return the rows that enrol, and a mask of the rows that may test."""
+    people, phrases, recordings = deployment
     is_clean = drawn.condition == "clean"
-    has_third = drawn.repetition.max() >= 2
-    per_profile = 2 if has_third and domain not in SINGLE_ENROLMENT_DOMAINS else 1
-    enrol = np.flatnonzero(is_clean & (drawn.repetition < per_profile))
-    is_test = drawn.repetition >= per_profile
+    cells = np.char.add(np.char.add(drawn.speaker, "|"), drawn.phrase)
+    is_enough = np.isin(cells, cells[drawn.repetition >= recordings - 1])
+    is_right = np.ones(len(cells), dtype=bool)
     if domain in NEAR_MATCH_DOMAINS.values():
         is_right = is_repeated(drawn)
-        enrol = enrol[is_right[enrol]]
-        is_test |= ~is_right
+    can_enrol = is_enough & is_right & is_clean & (drawn.repetition < recordings)
+    speakers = rng.permutation(np.unique(drawn.speaker[can_enrol]))[:people]
+    is_enrolled = np.isin(drawn.speaker, speakers)
+    enrol = np.flatnonzero(can_enrol & is_enrolled)
+    is_test = (drawn.repetition >= recordings) | ~is_right | ~is_enrolled
     if phrases == OWN:
         enrol = enrol[own_phrases(drawn.speaker[enrol], drawn.phrase[enrol], rng)]
     elif phrases is not None:
@@ -290,30 +474,30 @@ def is_repeated(vectors: LabelledVectors) -> BoolArray:
 def join_trials(deployments: Sequence[DeploymentTrials]) -> DeploymentTrials:
     """Concatenate the trials of several deployments; the result has the description of the first."""
     first = deployments[0]
-    return replace(
-        first,
-        logs={h: np.concatenate([trials.logs[h] for trials in deployments]) for h in first.logs},
-        truth=np.concatenate([trials.truth for trials in deployments]),
-        speaker=np.concatenate([trials.speaker for trials in deployments]),
-        cosines={
-            view: np.concatenate([trials.cosines[view] for trials in deployments])
-            for view in first.cosines
-        },
-        near_matches=NearMatches.concatenate([trials.near_matches for trials in deployments]),
-    )
+    columns = {
+        name: np.concatenate([getattr(trials, name) for trials in deployments]) for name in COLUMNS
+    }
+    tables = {
+        name: {
+            key: np.concatenate([getattr(trials, name)[key] for trials in deployments])
+            for key in getattr(first, name)
+        }
+        for name in TABLES
+    }
+    near_matches = NearMatches.concatenate([trials.near_matches for trials in deployments])
+    return replace(first, near_matches=near_matches, **columns, **tables)
 
 
-def _cosines(enrolled: Any, tested: Any) -> dict[str, Array]:
-    """Return (profiles, tests) cosines of each view, after centring by the profiles; a view sums its embeddings."""
+def _cosines(enrolled: Any, tested: Any, centred: bool) -> dict[str, Array]:
+    """Return (profiles, tests) cosines of each block, after centring by the profiles if `centred`."""
     stops = np.cumsum([width for width, _ in BLOCKS.values()])
-    cosines = {view: np.zeros((len(enrolled), len(tested))) for view in VIEWS}
-    for (name, (width, view)), stop in zip(BLOCKS.items(), stops, strict=True):
-        if name in POINT_BLOCKS:
-            continue
-        columns = slice(stop - width, stop)
-        centre = _unit(enrolled[:, columns]).mean(axis=0)
+    cosines = {}
+    for (name, (width, _)), stop in zip(BLOCKS.items(), stops, strict=True):
+        # the last column of points is the duration
+        columns = slice(stop - width, stop - 1 if name in POINT_BLOCKS else stop)
+        centre = _unit(enrolled[:, columns]).mean(axis=0) if centred else 0.0
         sides = [_unit(_unit(side[:, columns]) - centre) for side in (enrolled, tested)]
-        cosines[view] += sides[0] @ sides[1].T
+        cosines[name] = sides[0] @ sides[1].T
     return cosines
 
 
