@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import pictures
+from benchmarks import evidence_tables, pictures
 from benchmarks.studies import drawn_corpora
 from benchmarks.studies.beyond_speech import error_rows, variance_rows
 from benchmarks.studies.errata import share_rows, simulated_rows, speech_rows
@@ -55,19 +55,6 @@ REDUCED = {
     "jplda-exact": "jPLDA exact",
     "jplda-interaction": "with interaction",
 }
-SHORT = {
-    "cosine": "cosine of the embeddings",
-    "plda-cell": "PLDA (speaker x phrase)",
-    "jplda-interaction": "joint PLDA with the interaction",
-    "best": "`best`: the committee of `setup` and `train`",
-}
-SHORT_KINDS = (
-    "other speaker and phrase",
-    "other speaker, right phrase",
-    "right speaker, other phrase",
-    "all",
-)
-"""The front page: systems of a corpus, and what is told apart from the right speaker with the right phrase."""
 PAIRS = (
     ("jplda-printed-raw", "plda-cell-raw"),
     ("jplda-exact-raw", "plda-cell-raw"),
@@ -167,13 +154,6 @@ def main_systems(name: str) -> list[str]:
     return _lines(["EER, %", *KINDS], rows)
 
 
-def in_short(name: str) -> list[str]:
-    """A few systems of a corpus in plain words, with the columns in plain words."""
-    systems = _read(f"{name}/results.json")["systems"]
-    rows = [[title, *(cell(systems[key], kind) for kind in KINDS)] for key, title in SHORT.items()]
-    return _lines(["EER, %", *SHORT_KINDS], rows)
-
-
 def readings(name: str) -> list[str]:
     """Every combination of a grid, in IC and Total: mean over seeds, least and most."""
     systems = _read(f"paper/{name}/results.json")["systems"]
@@ -213,6 +193,37 @@ def errata_shares() -> list[str]:
 def drawn(cells: Callable[..., Rows], left: int, *options: str) -> list[str]:
     """A table of the corpora that are drawn from fitted covariances."""
     head, *rows = cells(_read("drawn-corpora/results.json")["rows"], *options)
+    return _lines(head, rows, left=left)
+
+
+DRAWN = ("Speech Commands", "C-VAU", "AudioMNIST, j-vectors")
+"""Sources of the covariances that docs/paper.md shows, at the paper's level."""
+
+
+def drawn_in_short() -> list[str]:
+    """Ratios of two views to PLDA on drawn corpora without, with half, and with the fitted interaction."""
+    head, *rows = drawn_corpora.ratio_rows(_read("drawn-corpora/results.json")["rows"])
+    columns = [head.index(name) for name in DRAWN_COLUMNS]
+    chosen = [row for row in rows if row[0] in DRAWN and row[1] in ("0", "0.5", "1")]
+    return _lines(
+        list(DRAWN_COLUMNS.values()), [[row[c] for c in columns] for row in chosen], left=2
+    )
+
+
+DRAWN_COLUMNS = {
+    "vectors": "covariances of",
+    "interaction x": "interaction x",
+    "IC": "the paper's settings: IC",
+    "Total": "Total",
+    "chosen: IC": "full noise, chosen: IC",
+    "chosen: Total": "Total",
+}
+"""Columns of that table, and their heads."""
+
+
+def evidence(cells: Callable[[Mapping[str, Any]], Rows], left: int = 1) -> list[str]:
+    """A table of the study of views, noise and ranks."""
+    head, *rows = cells(_read("evidence/results.json")["rows"])
     return _lines(head, rows, left=left)
 
 
@@ -613,7 +624,6 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "C-VAU": lambda: all_systems("cvau"),
     "C-VAU, main rows": lambda: main_systems("cvau"),
     "Speech Commands, main rows": lambda: main_systems("speech-commands"),
-    "C-VAU in short": lambda: in_short("cvau"),
     "Speech Commands": lambda: all_systems("speech-commands"),
     "synthetic speech": lambda: all_systems("synthetic-demo"),
     "readings, j-vectors": lambda: readings("jvectors-readings"),
@@ -624,11 +634,23 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "errata, body": errata_of_body,
     "errata, shares": errata_shares,
     "drawn corpora": lambda: drawn(drawn_corpora.ratio_rows, 3),
+    "drawn corpora, in short": drawn_in_short,
     "drawn corpora, errors": lambda: drawn(drawn_corpora.error_rows, 4),
     "drawn corpora, settings, IC": lambda: drawn(drawn_corpora.setting_rows, 3, "IC"),
     "drawn corpora, settings, Total": lambda: drawn(drawn_corpora.setting_rows, 3, "Total"),
     "drawn corpora, readings, IC": lambda: drawn(drawn_corpora.reading_rows, 3, "IC"),
     "drawn corpora, readings, Total": lambda: drawn(drawn_corpora.reading_rows, 3, "Total"),
+    "evidence": lambda: evidence(evidence_tables.totals),
+    "evidence in short": lambda: evidence(evidence_tables.in_short),
+    "evidence, kinds": lambda: evidence(evidence_tables.kinds),
+    "evidence, noise": lambda: evidence(evidence_tables.noises),
+    "evidence, choice": lambda: evidence(evidence_tables.choices, 2),
+    "evidence, committees": lambda: evidence(evidence_tables.committees),
+    "evidence, other divisions": lambda: evidence(evidence_tables.again, 2),
+    "evidence, questions": lambda: evidence(evidence_tables.questions, 3),
+    "evidence, hypotheses": lambda: evidence(evidence_tables.hypotheses, 2),
+    "evidence, curves": lambda: evidence(evidence_tables.curves),
+    "evidence, systems": lambda: evidence(evidence_tables.systems, 2),
     "simulator, settings": lambda: drawn(drawn_corpora.simulator_rows, 1),
     "network vectors, exact over PLDA": network_vectors,
     "paper, raw": lambda: by_kind(RAW, True),
@@ -666,6 +688,7 @@ RECORDS = [
             "default-model",
             "drawn-corpora",
             "errata",
+            "evidence",
             "paper",
             "people",
             "sittings",
