@@ -551,7 +551,7 @@ def test_bodies_that_are_too_large_or_nonsense_are_refused(small):
         (422, {"json": {}}),
         (415, {"content": b"x", "headers": {"Content-Type": "text/plain"}}),
         (422, {"content": b"", "headers": {"Content-Type": "audio/wav"}}),
-        (415, {"content": b"--x", "headers": {"Content-Type": "multipart/form-data; boundary=x"}}),
+        (400, {"content": b"--x", "headers": {"Content-Type": "multipart/form-data; boundary=x"}}),
     ]
     for status, options in nonsense:
         answer = small.calls("POST", place, **options)
@@ -589,8 +589,9 @@ def test_openapi_has_every_endpoint_with_examples(small):
     answer = verify["responses"]["200"]["content"]["application/json"]["schema"]
     assert answer == {"$ref": "#/components/schemas/VerifyReply"}
     assert schemas["VerifyReply"]["reason"]["examples"] == ["wrong_phrase"]
-    assert set(told["components"]["securitySchemes"]) == {"APIKeyHeader"}
-    assert set(verify["requestBody"]["content"]) == {"application/octet-stream", "application/json"}
+    assert set(told["components"]["securitySchemes"]) == {"APIKeyHeader", "Bearer"}
+    types = {"application/octet-stream", "multipart/form-data", "application/json"}
+    assert set(verify["requestBody"]["content"]) == types
 
 
 def test_metrics_count_requests_and_decisions(small):

@@ -97,7 +97,7 @@ class AccessMiddleware:
         problem = remote_problem(scope, headers)
         if self.callers.is_open and problem is not None and await self.callers.needs_no_key():
             raise problem
-        if b"x-api-key" not in headers:
+        if b"x-api-key" not in headers and b"authorization" not in headers:
             self.callers.count_keyless(exchange)
         origin = headers.get(b"origin", f"://{host}")
         if scope["method"] not in ("GET", "HEAD") and origin.partition("://")[2] != host:

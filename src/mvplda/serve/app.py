@@ -201,11 +201,25 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
         exception_handlers={HTTPException: refuse, RequestValidationError: refuse},
     )
     app.state.runtime = runtime
+    describe = app.openapi
+    app.openapi = lambda: with_bearer(describe())  # type: ignore[method-assign]
     # include_router would search for the path of every call twice
     app.router.routes += router.routes
     app.mount("/", StaticFiles(directory=PAGE_FOLDER, html=True), name="page")
     app.add_middleware(AccessMiddleware, runtime=runtime)
     return app
+
+
+def with_bearer(description: dict[str, Any]) -> dict[str, Any]:
+    """Add the second way to send an API key to a description of OpenAPI."""
+    schemes = description["components"]["securitySchemes"]
+    if "Bearer" not in schemes:
+        schemes["Bearer"] = {"type": "http", "scheme": "bearer"}
+        for operations in description["paths"].values():
+            for operation in operations.values():
+                if "security" in operation:
+                    operation["security"].append({"Bearer": []})
+    return description
 
 
 # -- opening -----------------------------------------------------------------------------

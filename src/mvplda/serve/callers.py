@@ -88,7 +88,7 @@ class Callers:
         if wait:
             detail = "too many calls from this address without a valid key"
             return Problem(429, "address", detail, wait=wait)
-        return Problem(401, "key", "send an API key, in the header X-API-Key")
+        return Problem(401, "key", "send an API key: X-API-Key: KEY, or Authorization: Bearer KEY")
 
     def count_keyless(self, exchange: Exchange) -> None:
         """Count a call without a key; raise if its address has sent too many."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -15,6 +15,7 @@ from pydantic_core import to_json
 
 from .. import __version__
 from . import schemas
+from .forms import parse_form
 from .idempotency import LARGEST_KEY, IdempotentCall
 from .keys import Caller
 from .model_loading import DEMO_NOTICE
@@ -57,6 +58,15 @@ async def runtime_dependency(request: Request) -> Runtime:
 App = Annotated["Runtime", Depends(runtime_dependency)]
 
 
+def sent_key(headers: Mapping[str, str]) -> str | None:
+    """Return the API key of a call: of the header X-API-Key, or else Authorization: Bearer."""
+    key = headers.get("X-API-Key")
+    scheme, _, token = headers.get("Authorization", "").partition(" ")
+    if key is None and scheme.lower() == "bearer":
+        return token.strip()
+    return key
+
+
 # -- callers and recordings --------------------------------------------------------------
 
 
@@ -71,7 +81,7 @@ class RequiredRole(APIKeyHeader):
         exchange = request.scope["exchange"]
         caller: Caller | None = exchange.caller
         if caller is None:
-            key = request.headers.get("X-API-Key")
+            key = sent_key(request.headers)
             caller = await runtime_of(request).callers.caller(exchange, key)
             exchange.caller = caller
         if not caller.may(self.role):
@@ -173,7 +183,7 @@ async def read_recording(
     check: Callable[[Fields], None] | None = None,
     admit: Callable[[Fields], Awaitable[Problem | tuple[str, ...]]] | None = None,
 ) -> tuple[ProcessedRecording, Fields]:
-    """Read a call with sound as its body and other fields in the query, or with a vector in JSON.
+    """Read a call with sound as its body and other fields in the query, in a form, or with a vector in JSON.
 
     check : raises if the policy of the caller does not allow the fields
     admit : returns the problem of a call that is refused before its sound is processed, or its prompted words
@@ -193,8 +203,14 @@ async def read_recording(
         if check is not None:
             check(fields)
         return app.service.accept_vector(fields.vector), fields
-    if not media_type.startswith("audio/") and media_type not in SOUND_TYPES:
-        detail = f"expected audio/*, application/octet-stream or application/json; got {media_type[:50]!r}"
+    if media_type == "multipart/form-data":
+        form = parse_form(body, request.headers["content-type"])
+        body, query = form.sound, query | form.fields
+    elif not media_type.startswith("audio/") and media_type not in SOUND_TYPES:
+        detail = (
+            "expected audio/*, application/octet-stream, multipart/form-data or application/json; "
+            f"got {media_type[:50]!r}"
+        )
         raise Problem(415, "media-type", detail)
     fields = body_type.model_validate(query)
     if check is not None:

@@ -415,12 +415,14 @@ def problems(*statuses: int) -> dict[int | str, Json]:
 
 
 def recording_body(model: type[RecordingRequest], example: Mapping[str, object]) -> Json:
-    """Describe a call for OpenAPI: sound as the body itself (audio/* or octets), or a vector in JSON."""
+    """Describe a call for OpenAPI: sound as the body (audio/* or octets) or in a form, or a vector in JSON."""
     schema = model.model_json_schema()
     fields = {name: field for name, field in schema["properties"].items() if name != "vector"}
     sound = {"type": "string", "format": "binary"}
+    form = {"type": "object", "required": ["sound"], "properties": {"sound": sound, **fields}}
     content = {
         "application/octet-stream": {"schema": sound, "example": "RIFF....WAVEfmt "},
+        "multipart/form-data": {"schema": form, "example": {"sound": "RIFF....WAVEfmt "}},
         "application/json": {"schema": schema, "example": example},
     }
     # if the body is sound, other fields come in the query
