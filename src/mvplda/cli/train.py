@@ -164,7 +164,7 @@ def train_command(
         )
     bundle.save(output)
     if not quiet:
-        click.echo("\n".join(summary(bundle)), err=True)
+        click.echo("\n".join(summary_lines(bundle)), err=True)
 
 
 def _from_statistics(
@@ -242,7 +242,7 @@ def refuse_unused(labels: Iterable[str], views: Sequence[str]) -> None:
             raise click.UsageError(f"--labels {view}=...: no view uses it; the views are {used}")
 
 
-def summary(bundle: Bundle) -> list[str]:
+def summary_lines(bundle: Bundle) -> list[str]:
     """Return lines with the model, its classes, what was chosen, and error rates on held-out people."""
     from ..training import selection_lines
 
