@@ -196,7 +196,7 @@ def key(
     "changes",
     multiple=True,
     metavar="SETTING=VALUE",
-    help="Setting of the tenant, such as far=0.001; without a value it is that of the service again.",
+    help="NAME=VALUE: setting of the tenant, such as far=0.001; without a value it is that of the service again.",
 )
 @click.option(
     "--export", is_flag=True, help="Print everything stored of its people, and its audit."
