@@ -136,6 +136,7 @@ def vectors_of_pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("vectors")
     page_files.write_shards(folder)
     page_files.write_kaldi_folder(folder)
+    page_files.write_embeddings(folder / "embeddings.npz")
     page_files.write_statistics(folder / "stats.safetensors")
     kaldi = "-l speaker=utt2spk -l phrase=utt2phrase -v speaker -v phrase"
     run(f"mvplda train xvector.scp {kaldi} --model multiview -o model.safetensors", folder)

@@ -314,6 +314,15 @@ def get_pipeline(arrays: Tensors, prefix: str, steps: Iterable[Sequence[Any]]) -
     )
 
 
+def pyannote_chain(dim: int | None = None) -> Pipeline:
+    """Return the preprocessing of pyannote.audio's VBx: centring, length sqrt(D), whitening, length sqrt(dim).
+
+    dim : number of principal axes that the whitening keeps; None keeps all
+    """
+    steps = (Centring(), LengthNormalisation(), Whitening(dim), LengthNormalisation())
+    return Pipeline([(f"step{number}", step) for number, step in enumerate(steps)])
+
+
 def unit_chain(dim: int | None = None) -> Pipeline:
     """Return the preprocessing for an isotropic prior: roots of rectified vectors, centring, unit length.
 

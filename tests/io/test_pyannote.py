@@ -12,6 +12,7 @@ from mvplda.cli import main
 from mvplda.exceptions import FileFormatError, ParameterError
 from mvplda.io.plda_files import PYANNOTE, pyannote_chain, read_pyannote, write_pyannote
 from mvplda.preprocessing import standard_chain
+from mvplda.training import train
 
 RNG = np.random.default_rng(0)
 SPEAKERS = np.repeat(np.arange(80), 6)
@@ -53,6 +54,30 @@ def test_its_own_formula_gives_our_scores_and_the_files_come_back(tmp_path):
     np.testing.assert_allclose(llrs, expected, atol=1e-3)
     again = read_pyannote(tmp_path)
     np.testing.assert_allclose(again.llr(X[:20], X[20:40], dtype=np.float64), expected, atol=1e-6)
+
+
+def test_a_plda_trained_on_the_command_line_is_one_of_pyannote(tmp_path):
+    np.savez(tmp_path / "x.npz", X=X, speaker=SPEAKERS)
+    model, folder = str(tmp_path / "vbx.safetensors"), str(tmp_path / "plda")
+    options = ("--model", "plda", "-v", "speaker=6", "--chain", "pyannote", "--reduce", "10")
+    for command in (
+        ("train", str(tmp_path / "x.npz"), *options, "--quiet", "-o", model),
+        ("convert", model, folder, "--as", "pyannote"),
+    ):
+        result = CliRunner().invoke(main, command)
+        assert result.exit_code == 0, result.output
+    plda = PLDA(6, random_state=0)
+    expected = Bundle(pyannote_chain(10), plda).fit(X, {"speaker": SPEAKERS})
+    found = read_pyannote(folder)
+    np.testing.assert_allclose(found.llr(X[:9], X[9:19]), expected.llr(X[:9], X[9:19]), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("model", "chain"), [("committee", "pyannote"), ("cosine", "standard"), ("plda", "kaldi")]
+)
+def test_a_chain_that_does_not_exist_or_apply_is_refused(model, chain):
+    with pytest.raises(ParameterError, match="chain must be one of"):
+        train(X, {"speaker": SPEAKERS}, model=model, chain=chain, folds=0)
 
 
 def test_the_command_writes_and_reads_them(tmp_path):

@@ -36,6 +36,12 @@ def write_shards(folder: Path) -> None:
     SufficientStatistics.from_arrays(X[is_ann], of_ann).save(folder / "ann.safetensors")
 
 
+def write_embeddings(file: Path) -> None:
+    """An .npz of embeddings of 160 columns and their speakers."""
+    X, labels = make_two_views(40, 4, 5, 160, (30, 3), random_state=0)
+    np.savez(file, X=X, speaker=labels["speaker"])
+
+
 def write_kaldi_folder(folder: Path) -> None:
     """xvector.scp with utt2spk and utt2phrase, here and in data/train; enrolments, tests and trials of others."""
     X, labels, unseen = make_two_views(30, 4, 5, 24, (4, 3), held_out=8, random_state=0)

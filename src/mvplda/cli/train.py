@@ -72,6 +72,13 @@ if TYPE_CHECKING:
     help="Fit a maximum-likelihood model to this many principal components, whitened and length-normalised.",
 )
 @click.option(
+    "--chain",
+    type=click.Choice(["standard", "pyannote"]),
+    help="Preprocess the vectors of a maximum-likelihood model: standard centres, whitens and normalises the length; "
+    "pyannote is that of pyannote.audio's VBx, as `mvplda convert --as pyannote` needs it.  [default: standard with "
+    "--reduce, else none]",
+)
+@click.option(
     "--enrolment",
     type=COUNT,
     default=1,
@@ -99,6 +106,7 @@ def train_command(
     blocks: Pairs,
     settings: Pairs,
     reduce: int | None,
+    chain: str | None,
     enrolment: int,
     folds: int | None,
     output: str,
@@ -119,6 +127,7 @@ def train_command(
       mvplda train x.npz --model multiview --set noise=full -o model.safetensors
       mvplda train stats.safetensors -o model.safetensors
       mvplda train xvector.scp --model plda -l speaker=utt2spk -o plda.safetensors
+      mvplda train x.npz --model plda -v speaker --chain pyannote --reduce 128 --set noise=full -o vbx.safetensors
     """
     from .. import training
     from ..statistics.record import holds_statistics
@@ -138,9 +147,9 @@ def train_command(
     if model != training.COMMITTEE and needs_labels:
         options.setdefault("random_state", seed)
     if from_statistics:
-        if label_sources or reduce is not None or folds:
+        if label_sources or reduce is not None or chain is not None or folds:
             raise click.UsageError(
-                "--labels, --reduce and --folds need vectors, and statistics hold none: leave them out"
+                "--labels, --reduce, --chain and --folds need vectors, which statistics do not hold: leave them out"
             )
         bundle = _from_statistics(vectors, model, ranks, options, not quiet)
     else:
@@ -155,6 +164,7 @@ def train_command(
             ranks=ranks,
             settings=options,
             reduce=reduce,
+            chain=chain,
             blocks=widths,
             point_blocks=point_blocks(widths),
             enrolment=enrolment,

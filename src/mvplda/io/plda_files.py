@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from sklearn.pipeline import Pipeline
 
 from .._typing import Array, PathLike
 from ..atomic_files import atomic_write, write_atomically
@@ -29,7 +28,7 @@ from ..bundle import Bundle
 from ..exceptions import ParameterError
 from ..models.multiview import MultiviewPLDA
 from ..models.plda import PLDA
-from ..preprocessing import Centring, LengthNormalisation, Whitening
+from ..preprocessing import pyannote_chain
 from .kaldi import binary_array, read_binary, read_text, skip_blanks
 from .kaldi_names import BINARY
 from .streams import OnDisk, fail, is_stream, read_bytes, wrap_reader_errors
@@ -115,12 +114,6 @@ def write_kaldi_plda(path: PathLike, model: object) -> None:
 
 PYANNOTE = ("xvec_transform.npz", "plda.npz")
 """Files of pyannote.audio's VBx: mean1, mean2 and lda of the vectors, and mu, tr and psi of the model."""
-
-
-def pyannote_chain(dim: int | None = None) -> Pipeline:
-    """Return the preprocessing of pyannote.audio's VBx: centring, length sqrt(D), reduction, length sqrt(dim)."""
-    steps = (Centring(), LengthNormalisation(), Whitening(dim), LengthNormalisation())
-    return Pipeline([(f"step{number}", step) for number, step in enumerate(steps)])
 
 
 def read_pyannote(folder: PathLike, *, view: str = "speaker") -> Bundle:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.pipeline import Pipeline
 
 from .._progress import show_line
 from .._typing import Array, Columns, Ranks
@@ -19,13 +20,20 @@ from ..models.base import BaseScorer
 from ..models.checks import check_setting_names
 from ..models.deployment import AdaptedExpert
 from ..models.selection import Selection
-from ..preprocessing import standard_chain
+from ..preprocessing import pyannote_chain, standard_chain
 from .data import check_training_data, count_named
 from .experts import choose_experts, keep_few_posteriors, make_committee, selection_card
 from .floor import FLOOR, make_cosine_floor
 from .held_out import FARS, FOLDS, Groups, calibrate_on_held_out
 
 COMMITTEE = "committee"
+
+
+CHAINS: dict[str, Callable[[int | None], Pipeline]] = {
+    "standard": standard_chain,
+    "pyannote": pyannote_chain,
+}
+"""Preprocessings by name, as functions of the number of components to keep."""
 
 
 def model_names() -> list[str]:
@@ -47,6 +55,7 @@ def train(
     ranks: Ranks | None = None,
     settings: Mapping[str, Any] | None = None,
     reduce: int | None = None,
+    chain: str | None = None,
     blocks: Mapping[str, int] | None = None,
     point_blocks: Collection[str] = (),
     enrolment: int = 1,
@@ -69,6 +78,7 @@ def train(
     ranks : {view: rank, or None for full} of a maximum-likelihood model. None: all views, full
     settings : keyword arguments of the model's class
     reduce : number of whitened principal components that a model other than a committee or cosine is fitted to
+    chain : preprocessing of such a model, a key of `CHAINS`. None: "standard" with `reduce`, else none
     blocks : {extractor: columns} in the order of the columns, if the vectors concatenate those of several extractors
     point_blocks : blocks whose vectors are points in time; in a committee, only the expert `default` compares these
     enrolment : vectors per profile in the held-out trials, as in use
@@ -88,6 +98,10 @@ def train(
     table = X if hasattr(X, "columns") else vectors
     columns = {view: np.asarray(column) for view, column in labels.items()}
     check_training_data(vectors, columns, needed=needs_labels(model) or bool(folds))
+    if chain is not None and (chain not in CHAINS or model == COMMITTEE or not needs_labels(model)):
+        raise ParameterError(
+            f"chain must be one of {list(CHAINS)}, for a model other than a committee or cosine; got {chain!r}"
+        )
     if model == COMMITTEE:
         options = {"enrolment": enrolment, **(settings or {})}
         sizes = blocks or {"vectors": vectors.shape[1]}
@@ -95,7 +109,7 @@ def train(
             vectors, columns, sizes, point_blocks, options, default, choose, progress
         )
     else:
-        bundle = _scorer_bundle(model, columns, ranks, settings, reduce)
+        bundle = _scorer_bundle(model, columns, ranks, settings, reduce, chain)
     bundle.extractor = extractor
     _fit(bundle, table, columns, model, progress)
     if folds is None and columns and (model == COMMITTEE or not needs_labels(model)):
@@ -178,18 +192,20 @@ def _scorer_bundle(
     ranks: Ranks | None,
     settings: Mapping[str, Any] | None,
     reduce: int | None,
+    chain: str | None,
 ) -> Bundle:
     """Return an unfitted scorer other than a committee in a bundle."""
     if model not in find_scorers():
         raise ParameterError(
             f"unknown model {model!r}; available models: {', '.join(model_names())}"
         )
-    chain = None
+    preprocessing = None
     wanted: Ranks = dict.fromkeys(labels)
     if needs_labels(model):
-        chain = None if reduce is None else standard_chain(reduce)
+        if chain is not None or reduce is not None:
+            preprocessing = CHAINS[chain or "standard"](reduce)
         wanted = ranks or wanted
-    return Bundle(chain, find_scorers()[model].with_ranks(wanted, dict(settings or {})))
+    return Bundle(preprocessing, find_scorers()[model].with_ranks(wanted, dict(settings or {})))
 
 
 def _committee_bundle(
