@@ -362,7 +362,9 @@ def test_programs_beside_the_package_are_there(page: str) -> None:
             if not module.is_dir() and not module.with_suffix(".py").is_file():
                 missing.append(call)
             names = words[3:4] if words[2] == "benchmarks" else []
-            missing += [call for name in names if name not in {*BENCHMARKS, "check", "evidence", "tables"}]
+            missing += [
+                call for name in names if name not in {*BENCHMARKS, "check", "evidence", "tables"}
+            ]
     assert missing == []
 
 
