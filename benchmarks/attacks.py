@@ -158,7 +158,7 @@ def main(
     record = provenance([source], command=command)
     with default_service() as calls:
         owners, decide = decide_over_http(calls, list_owners(source, pattern, people))
-        rows = attack_everybody(owners, decide, language, progress=True)
+        rows = attack_everybody(owners, decide, language, ALL_ATTACKS, progress=True)
     click.echo(text_table(rows))
     for line in missing_programs(ALL_ATTACKS.values()):
         click.echo(line)

@@ -20,6 +20,7 @@ from mvplda.cli import main
 from mvplda.decisions import NAMING_FAR, OperatingPoint
 from mvplda.exceptions import FileFormatError, LabelError
 from mvplda.io.vectors import read_vectors
+from mvplda.voice.attacks.copies import COPIES
 from mvplda.voice.audio.folders import default_pattern, label_recordings, list_recordings
 from mvplda.voice.default_model import DEFAULT_MODEL
 from mvplda.voice.profile_file import ProfileBook
@@ -305,6 +306,24 @@ def test_setup_of_too_few_people_tells_what_it_cannot_do(place):
     found = run(*words, *NET)
     assert found.exit_code in (0, 1, 2), found.output
     assert run("profiles", "list", "voices").stdout.splitlines() == ["s0\t2", "s1\t2", "s2\t2"]
+
+
+def test_setup_attacks_the_people(place, monkeypatch):
+    attacks = {name: COPIES[name] for name in ("half the gain", "band-pass")}
+    monkeypatch.setattr("mvplda.voice.attacks.measure.ALL_ATTACKS", attacks)
+    record(place, 3, 1, 5)
+    done = run("setup", "recordings", "-o", "voices", "-q", "--attacks", *NET)
+    assert done.exit_code == 0, done.output
+    table = (place / "voices" / "attacks.txt").read_text()
+    assert table.strip() in done.output
+    rows = {line[:40].rstrip(): line for line in table.splitlines()}
+    assert any(name.startswith("owner, no attack") for name in rows)
+    unchanged = next(line for line in rows.values() if line.startswith("unchanged"))
+    assert unchanged.split()[-1] == "0.0"
+    np.savez(place / "x.npz", X=np.eye(4), speaker=list("aabb"))
+    refused = run("setup", "x.npz", "-o", "other", "-q", "--attacks")
+    assert refused.exit_code == 2
+    assert "--attacks needs recordings" in refused.output
 
 
 @pytest.mark.slow

@@ -131,7 +131,8 @@ def _attack_table(source: str, pattern: str | None, voices: VoiceModel, progress
     )
 
     owners = list_owners(source, pattern)
-    rows = attack_everybody(owners, decide_by(voices, owners), progress=progress)
+    decide = decide_by(voices, owners)
+    rows = attack_everybody(owners, decide, attacks=ALL_ATTACKS, progress=progress)
     return "\n".join([text_table(rows), *missing_programs(ALL_ATTACKS.values())])
 
 

@@ -6,7 +6,8 @@ import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
+from functools import cache
+from importlib import import_module
 from typing import Literal
 
 import numpy as np
@@ -48,7 +49,7 @@ class Attack:
     def missing(self) -> list[str]:
         """Return the programs and packages that are not installed."""
         programs = [name for name in self.programs if shutil.which(name) is None]
-        return programs + [name for name in self.packages if find_spec(name) is None]
+        return programs + [name for name in self.packages if not is_importable(name)]
 
     def __call__(self, sound: Sound, rng: np.random.Generator) -> Sound:
         """Return the attack; raise if a program is missing."""
@@ -58,6 +59,16 @@ class Attack:
         attack: Sound = np.asarray(self.make(np.asarray(sound, np.float64), rng), np.float64)
         # programs may add silence, but never return other than numbers of full scale 1
         return np.clip(np.nan_to_num(attack), -1.0, 1.0)
+
+
+@cache
+def is_importable(package: str) -> bool:
+    """Return whether a package is installed, together with what it imports itself."""
+    try:
+        import_module(package)
+    except ImportError:
+        return False
+    return True
 
 
 def run_program(command: Sequence[str], data: bytes) -> bytes:

@@ -16,6 +16,8 @@ from ...decisions import Verdict
 from ...exceptions import DataError
 from ..audio.decode import FileSegment, read_audio
 from ..audio.folders import label_recordings, list_recordings
+from ..extractors.extractor import ExtractedVectors
+from ..fingerprint import CopyTest
 from ..verification import VoiceModel
 from .attack import RATE, Attack, Sound
 from .copies import COPIES
@@ -164,8 +166,11 @@ def decide_by(voices: VoiceModel, owners: Sequence[Owner]) -> Decide:
     enrolled = {owner.name: voices.side(owner.enrolments) for owner in owners}
 
     def decide(name: str, sound: Sound) -> tuple[Verdict, str | None]:
-        samples = np.asarray(sound, np.float32)
-        decision = voices.verify(enrolled[name], voices.side([samples]))
+        utterance = voices.extractor.utterance(np.asarray(sound, np.float32), RATE)
+        tested = ExtractedVectors(
+            utterance.vector[None], [0], [utterance.quality], [], copy_tests=[CopyTest(sound)]
+        )
+        decision = voices.verify(enrolled[name], tested)
         return decision.answer, decision.reason
 
     return decide
