@@ -55,7 +55,6 @@ from .posterior import (
 from .unit_terms import MAX_VARIANCE, ColumnVariances, UnitTerms
 
 TEST_SECONDS = "log seconds of the test"
-ENROLLED_SECONDS = "log seconds enrolled"
 RECORDINGS = "log recordings enrolled"
 """Amounts of evidence, see `DomainPLDA.evidence_measures`."""
 
@@ -64,7 +63,7 @@ MIN_SECONDS = 0.05
 
 
 def _total_seconds(profiles: Profiles, column: int) -> Array:
-    """Return the seconds of all recordings of each profile (P,); the column of `y` has their sum per cell."""
+    """Return the seconds of all recordings of each side of trials (P,); a column of `y` has their sum per cell."""
     starts = np.searchsorted(profiles.owner, np.arange(len(profiles)))
     sums = np.add.reduceat(to_host(profiles.y[:, column]), starts)
     # the evidence of many recordings of a cell may count as fewer
@@ -381,7 +380,7 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
     def evidence_measures(
         self, enrol: Profiles, test: Profiles, pairs: IntArray | None
     ) -> dict[str, Array] | None:
-        """Return the logs of the seconds of both sides and of the number of enrolled recordings; None without seconds.
+        """Return the logs of the seconds of the test and of the number of enrolled recordings; None without seconds.
 
         A block of points has the seconds.
         """
@@ -392,7 +391,6 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
                 profiles, tests = np.asarray(pairs).T
             return {
                 TEST_SECONDS: np.log(_total_seconds(test, column))[tests],
-                ENROLLED_SECONDS: np.log(_total_seconds(enrol, column))[profiles],
                 RECORDINGS: np.log(enrol.counts.astype(np.float64))[profiles],
             }
         return None
