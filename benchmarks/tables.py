@@ -483,6 +483,47 @@ def _case(row: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
+POINT_FARS = ("5", "2", "1", "0.5", "0.1")
+
+
+def default_points() -> list[str]:
+    """What every operating point of the default model costs owners: shares over all deployments of a corpus."""
+    rows = _read("default-model/results.json")["rows"]
+    cases: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["corpus left out"] not in NEAR_MATCH_DOMAINS.values():
+            key = (row["corpus left out"], row["deployed"], row["recordings"])
+            cases.setdefault(key, []).append(row)
+    table = []
+    for (domain, deployed, recordings), members in cases.items():
+        cells = [domain, f"{recordings}{'' if deployed else ', alone'}"]
+        for far in POINT_FARS:
+            clean, other = (
+                _pooled(members, far, "TC", is_clean=is_clean) for is_clean in (True, False)
+            )
+            impostors = _pooled(members, far, "IC, same sex")
+            cells.append(f"{clean} / {other or '-'} / {impostors}")
+        table.append(cells)
+    head = ["corpus left out", "recordings", *(f"asked {far} %" for far in POINT_FARS)]
+    return _lines(head, table, left=2)
+
+
+def _pooled(
+    rows: Sequence[Mapping[str, Any]], far: str, kind: str, is_clean: bool | None = None
+) -> str:
+    """Return the share of trials of a kind that are accepted, in %, over some rows."""
+    counts = [
+        (row["trials"][kind], row[f"accepted at {far} %"][kind])
+        for row in rows
+        if kind in row["trials"] and is_clean in (None, row["condition"] == "clean")
+    ]
+    trials = sum(count for count, _ in counts)
+    if not trials:
+        return ""
+    decimals = 1 if kind == "TC" else 2
+    return f"{100 * sum(count * share for count, share in counts) / trials:.{decimals}f}"
+
+
 DEFAULT_MAIN = (
     *(
         (domain, True, "all", 3, condition)
@@ -659,6 +700,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "paper, shares in Total": lambda: ratios("Total"),
     "default model, main rows": lambda: default_model("main"),
     "default model": lambda: default_model("all"),
+    "default model, points": default_points,
     "default model, few phrases": lambda: default_model("few"),
     "default model, nearly": lambda: default_model("nearly"),
     "default model, alone": lambda: default_model("alone"),

@@ -294,7 +294,8 @@ def test_a_miniature_is_fitted_evaluated_and_compared(
         assert row["accepted at 0.1 %"]["TC"] <= row["accepted at 5 %"]["TC"]
         assert row["trials"][trials.SAME_SEX] < row["trials"]["IC"]
 
-    bundle = build.make_bundle(material, "drawn")
+    parts = [build.calibrate(material, design) for design in designs.values()]
+    bundle = build.make_bundle(material.model(), "drawn", parts)
     assert {"speaker", "speaker|undeployed", "speaker+phrase|phrase known"} <= set(bundle.points)
     bundle.card = build.card(vectors, rows)
     file = miniature / "default.safetensors"

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
 
+from mvplda._typing import Json
+from mvplda.distributed.ordered import ordered_map
 from mvplda.model_files import load_model
 from mvplda.paper.provenance import OUTPUT, WORK, provenance, with_provenance, write_results
 from mvplda.voice.default_model import DEFAULT_MODEL, default_extractor
-from tools.default_model.build import LeftOutTrials, card, evaluate_left_out, make_bundle
+from tools.default_model.build import (
+    CALIBRATION,
+    DesignParts,
+    LeftOutTrials,
+    calibrate,
+    card,
+    evaluate_left_out,
+    make_bundle,
+)
 from tools.default_model.comparison import TOLERANCE, differences
 from tools.default_model.recordings import DOMAINS, read_labelled_vectors, write_vectors
 
@@ -38,20 +49,23 @@ def vectors(work: Path, roots: tuple[str, ...]) -> None:
     "-o", "--output", type=MODEL, help="File of the model; default: WORK/default.safetensors."
 )
 @click.option("--results", type=click.Path(path_type=Path), help="Write the results here too.")
-def model(work: Path, output: Path | None, results: Path | None) -> None:
+@click.option("--workers", type=int, help="Processes; default: one per core.")
+def model(work: Path, output: Path | None, results: Path | None, workers: int | None) -> None:
     """Fit, calibrate and evaluate the model of the vectors in WORK."""
     command = (
         f"python -m tools.default_model model {WORK} -o {WORK}/default.safetensors "
         f"--results {OUTPUT}"
     )
     record = provenance([work / f"{name}.npz" for name in DOMAINS], command=command)
-    labelled = read_labelled_vectors(work)
-    material = LeftOutTrials(labelled)
-    rows = []
-    for corpus in DOMAINS:
-        rows += evaluate_left_out(material, corpus)
+    rows: list[Json] = []
+    evaluated = ordered_map(partial(_evaluate, work), list(DOMAINS), workers=workers)
+    for corpus, corpus_rows in zip(DOMAINS, evaluated, strict=True):
+        rows += corpus_rows
         click.echo(f"{corpus} left out: done")
-    bundle = make_bundle(material, default_extractor().name)
+    designs = ordered_map(partial(_calibrate, work), list(CALIBRATION), workers=workers)
+    labelled = read_labelled_vectors(work)
+    scorer = LeftOutTrials(labelled).model()
+    bundle = make_bundle(scorer, default_extractor().name, designs)
     bundle.card = card(labelled, rows)
     bundle.save(output or work / "default.safetensors")
     if results is not None:
@@ -65,6 +79,16 @@ def model(work: Path, output: Path | None, results: Path | None) -> None:
             "rows": with_provenance(rows, record),
         }
         write_results(results / "results.json", title, **figures)
+
+
+def _evaluate(work: Path, corpus: str) -> list[Json]:
+    """Return the results on a corpus, in a process of its own."""
+    return evaluate_left_out(LeftOutTrials(read_labelled_vectors(work)), corpus)
+
+
+def _calibrate(work: Path, design: str) -> DesignParts:
+    """Return the calibrations and points of a design, in a process of its own."""
+    return calibrate(LeftOutTrials(read_labelled_vectors(work)), CALIBRATION[design])
 
 
 @main.command()

@@ -16,7 +16,7 @@ import numpy as np
 from mvplda._typing import Array, BoolArray, Json
 from mvplda.bundle import UNDEPLOYED, Bundle
 from mvplda.calibration import AmountCalibrator
-from mvplda.decisions import distinct_points
+from mvplda.decisions import OperatingPoint, distinct_points
 from mvplda.metrics import cllr, eer
 from mvplda.metrics.curves import min_cllr
 from mvplda.scoring.answer import question_key
@@ -62,10 +62,12 @@ phrases exceeds the differences between these corpora, so that a phrase shared b
 domain."""
 MAX_PAIRS = 400
 """Pairs of recordings of each kind and domain that the matcher of phrases is fitted to."""
-SEEDS = (1, 2)
+SEEDS = (1,)
 """Draws of people and phrases in the evaluation."""
 FARS = (0.01, 0.05, 0.02, 0.005, 0.001)
 """Rates of false acceptances of the operating points; the first is the default."""
+CARD_KINDS = ("TC", "TW", SAME_SEX)
+"""Kinds of trials whose shares are in the model card."""
 VOICES = ("campplus", "resnet")
 PHRASES = ("words", "sounds")
 """Blocks whose cosines are the baseline of each view."""
@@ -315,22 +317,67 @@ def _standardised(values: Array) -> Array:
     return np.asarray((values - values.mean()) / max(float(values.std()), 1e-9))
 
 
-def make_bundle(material: LeftOutTrials, extractor: str) -> Bundle:
-    """Return the model of all corpora, with calibrations and thresholds from models that leave out one corpus each."""
-    bundle = Bundle(None, material.model(), extractor=extractor)
+class DesignParts(NamedTuple):
+    """Calibrations and operating points of a design, by key of the question."""
+
+    calibrations: dict[str, AmountCalibrator]
+    points: dict[str, list[OperatingPoint]]
+
+
+def calibrate(material: LeftOutTrials, design: Design) -> DesignParts:
+    """Return calibrations and thresholds from models that leave out one corpus each."""
+    parts = DesignParts({}, {})
+    known = ["phrase"] if design.is_named else None
+    for views in IMPOSTOR_KINDS:
+        # known phrases matter for questions about phrases only
+        if known is not None and "phrase" not in views:
+            continue
+        key = question_key(Question(views, known=known), VIEWS) + design.key_suffix
+        calibrated = material.calibration(design, views)
+        parts.calibrations[key] = calibrated.calibrator
+        parts.points[key] = distinct_points([calibrated.point(far) for far in FARS])
+    return parts
+
+
+def make_bundle(model: DomainPLDA, extractor: str, designs: Iterable[DesignParts]) -> Bundle:
+    """Return the model of all corpora with its calibrations and operating points."""
+    bundle = Bundle(None, model, extractor=extractor)
     bundle.calibrations = {}
     bundle.points = {}
-    for design in CALIBRATION.values():
-        known = ["phrase"] if design.is_named else None
-        for views in IMPOSTOR_KINDS:
-            # known phrases matter for questions about phrases only
-            if known is not None and "phrase" not in views:
-                continue
-            key = question_key(Question(views, known=known), VIEWS) + design.key_suffix
-            calibrated = material.calibration(design, views)
-            bundle.calibrations[key] = calibrated.calibrator
-            bundle.points[key] = distinct_points([calibrated.point(far) for far in FARS])
+    for parts in designs:
+        bundle.calibrations |= parts.calibrations
+        bundle.points |= parts.points
     return bundle
+
+
+def card_rows(rows: Sequence[Json]) -> list[Json]:
+    """Return shares of accepted owners and impostors per domain, enrolment and rate, over deployments and conditions.
+
+    The complete results are in results/default-model.
+    """
+    cases: dict[tuple[Any, ...], list[Json]] = {}
+    for row in rows:
+        key = (row["corpus left out"], row["deployed"], row["recordings"])
+        cases.setdefault(key, []).append(row)
+    summary = []
+    for (domain, deployed, recordings), members in cases.items():
+        case: Json = {
+            "corpus left out": domain,
+            "deployed": deployed,
+            "recordings": recordings,
+        }
+        for far in FARS:
+            key = f"accepted at {100 * far:g} %"
+            case[key] = {kind: _pooled(members, key, kind) for kind in CARD_KINDS}
+        summary.append(case)
+    return summary
+
+
+def _pooled(rows: Sequence[Json], key: str, kind: str) -> float | None:
+    """Return the share of trials of a kind that are accepted in some rows; None if there are none."""
+    counts = [(row["trials"][kind], row[key][kind]) for row in rows if kind in row["trials"]]
+    trials = sum(count for count, _ in counts)
+    return round(sum(count * share for count, share in counts) / trials, 4) if trials else None
 
 
 def card(vectors: LabelledVectors, rows: list[Json]) -> dict[str, Any]:
@@ -346,5 +393,5 @@ def card(vectors: LabelledVectors, rows: list[Json]) -> dict[str, Any]:
         "licence": LICENCE,
         "evidence": f"{sum(people.values())} people. {EVIDENCE}.",
         "people": people,
-        "left_out": rows,
+        "left_out": card_rows(rows),
     }

@@ -57,29 +57,25 @@ class Deployment(NamedTuple):
 
 
 CALIBRATION_DEPLOYMENTS = (
-    Deployment(3, None, 1),
-    Deployment(20, None, 2),
-    Deployment(20, 1, 3),
-    Deployment(10, 3, 1),
-    Deployment(3, OWN, 3),
-    Deployment(20, OWN, 1),
+    Deployment(20, None, 1),
+    Deployment(20, None, 3),
+    Deployment(10, 3, 2),
+    Deployment(5, OWN, 1),
     Deployment(20, OWN, 3),
 )
 ALONE_DEPLOYMENTS = (Deployment(None, None, 1), Deployment(None, None, 3))
 EVALUATION_DEPLOYMENTS = (
-    Deployment(20, None, 3),
     Deployment(20, None, 1),
+    Deployment(20, None, 3),
     Deployment(20, 1, 3),
-    Deployment(5, 2, 3),
-    Deployment(20, OWN, 3),
-    Deployment(5, OWN, 3),
     Deployment(5, OWN, 1),
+    Deployment(5, OWN, 3),
 )
-MAX_ALONE = 120
+MAX_ALONE = 80
 """Profiles per domain that are alone in a deployment."""
 MAX_TESTS = 300
 """Tests per condition of a deployment."""
-MAX_TRIALS = (500, 500, 1500, 300)
+MAX_TRIALS = (500, 500, 1200, 200)
 """Trials per condition of a deployment, by kind."""
 BOOTSTRAP = 500
 KINDS = ("TC", "TW", "IC", "IW")
