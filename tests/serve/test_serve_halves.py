@@ -8,16 +8,20 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("fastapi")
 
-from service_problems import KEY, KNOWN, Bench, Calls, make_bench, make_bundle, sqlite_store
+import sqlalchemy as sa
+from service_problems import KEY, KNOWN, ME, Bench, Calls, make_bench, make_bundle, sqlite_store
 
 from mvplda.decisions import HalfThreshold, MeasuredRates, OperatingPoint, RateInterval, name_among
 from mvplda.serve.app import create_app
 from mvplda.serve.keys import KeyPolicy
 from mvplda.serve.model import Model
+from mvplda.serve.settings import Settings
+from mvplda.serve.tables import PROFILES
 
 FARS = (0.01, 0.05, 0.02, 0.005, 0.001)
 LIMITS = {far: -0.6 * math.log(far) for far in FARS}
@@ -59,7 +63,8 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     bundle.calibrations = dict.fromkeys(bundle.calibrations or {}, doubtful)
     both = [point(far, ("speaker", "phrase")) for far in FARS]
     bundle.points = {KEY: both, KNOWN: both, "speaker": [point(far, ("speaker",)) for far in FARS]}
-    with make_bench(sqlite_store(tmp_path), model=Model(bundle)) as found:
+    settings = Settings(profile_rate=0, lock_after=10**6)
+    with make_bench(sqlite_store(tmp_path), settings, Model(bundle)) as found:
         yield found
 
 
@@ -159,3 +164,22 @@ def test_identification_uses_the_speakers_threshold_for_so_many_people(bench: Be
     assert answer["noneOfThem"] == pytest.approx(expected.none)
     stranger = {"vector": bench.world.say(50, 0)[0].tolist()}
     assert bench.calls("POST", "/v1/identify", json=stranger).json()["identified"] is None
+
+
+def test_too_little_evidence_has_advice(bench: Bench) -> None:
+    name = bench.person(40)
+    ours, theirs = (bench.world.say(who, 0, 5).mean(axis=0) for who in (40, 43))
+    for share in np.linspace(0.0, 1.0, 41):
+        answer = bench.calls.verify(name, ours + share * (theirs - ours), far=0.001).json()
+        # three recordings are enrolled, and vectors have no seconds of speech
+        assert answer["advice"] is None
+        if answer["reason"] == "not_enough_evidence":
+            break
+    assert answer["reason"] == "not_enough_evidence"
+    with bench.service.store.write(ME) as work:
+        work.run(sa.update(PROFILES).where(PROFILES.c.id == name).values(speech_s=1.5))
+    again = ours + (share + 1e-3) * (theirs - ours)
+    short = bench.calls.verify(name, again, far=0.001).json()
+    assert short["reason"] == "not_enough_evidence"
+    assert "3 recordings with 1.5 s of speech" in short["advice"]
+    assert short["advice"].endswith("use a longer phrase.")

@@ -6,7 +6,10 @@ from .keys import Caller
 from .schemas import IdentifyReply, Problem, ProfileReply, Require, VerifyReply, VerifyRequest
 
 # Fields of a decision by the detail of a key; the others are null.
-VERDICT_FIELDS = ("resultId", "decision", "reason", "quality", "modelVersion", "notice")
+VERDICT_FIELDS = (
+    *("resultId", "decision", "reason", "advice"),
+    *("quality", "modelVersion", "notice"),
+)
 HALVES_FIELDS = (*VERDICT_FIELDS, "voice", "phrase")
 # Reasons that reveal which half of a recording did not fit, or that a copy was recognised.
 REVEALING_REASONS = ("wrong_phrase", "wrong_speaker", "both", "either", "suspected_replay")

@@ -291,6 +291,9 @@ class VerifyReply(Reply):
     resultId: Id
     decision: Verdict
     reason: str | None = Field(examples=["wrong_phrase"])
+    advice: str | None = Field(
+        default=None, description="What to do next, if more speech would help a decision"
+    )
     voice: Verdict | None = Field(default=None, description="Verdict about the speaker alone")
     phrase: Verdict | None = Field(default=None, description="Verdict about the phrase alone")
     llr: Number | None = None

@@ -13,6 +13,7 @@ import numpy as np
 from ..decisions import Decision, OperatingPoint
 from ..exceptions import ParameterError
 from ..voice.prompts import with_prompt
+from ..voice.speech_advice import SpeechAmount, speech_advice
 from .cells import Cell
 from .challenges import (
     OpenChallenge,
@@ -200,6 +201,11 @@ class Verifier:
             if decision is not None and attempt.prompt:
                 log_probability = attempt.recording.prompt_log_probability
                 decision = with_prompt(decision, attempt.prompt, log_probability)
+            if decision is not None and decision.reason == "not_enough_evidence":
+                recordings = sum(cell.count for cell in attempt.cells)
+                enrolled = SpeechAmount(recordings, rows[attempt.name].speech_s)
+                tested = SpeechAmount(1, attempt.recording.speech_s)
+                decision = replace(decision, advice=speech_advice(enrolled, tested))
             yield self._reply(attempt, decision)
 
     def _reply(self, attempt: Attempt, decision: Decision | None) -> VerifyReply:
@@ -224,6 +230,7 @@ class Verifier:
             probabilities = decision.probabilities.items()
             reply.decision = decision.answer
             reply.reason = decision.reason
+            reply.advice = decision.advice
             reply.voice = decision.views.get(SPEAKER)
             reply.phrase = decision.views.get(PHRASE)
             reply.llr = float(decision.llr)

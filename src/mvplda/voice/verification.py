@@ -21,16 +21,10 @@ from .evidence import single_profile, speaker_question
 from .extractors.extractor import ExtractedVectors, Extractor, load_extractor
 from .fingerprint import CopyTest
 from .profile_file import ProfileBook
+from .speech_advice import SpeechAmount, speech_advice
 
 RecordingsLike = ExtractedVectors | PathLike | Iterable[Source]
 """One side of a comparison: a sound file, several, or vectors extracted from them."""
-
-
-ENOUGH_RECORDINGS = 3
-"""Enrolled recordings from which more of them hardly help."""
-
-ENOUGH_SPEECH_S = 2.0
-"""Seconds of speech per recording from which most owners are accepted, at the strict points too."""
 
 
 def find_copies(one: ExtractedVectors, other: ExtractedVectors) -> list[int]:
@@ -146,7 +140,7 @@ class VoiceModel:
         if find_copies(*sides):
             return replace(decision, answer="reject", reason="suspected_replay")
         if decision.reason == "not_enough_evidence":
-            return replace(decision, advice=_advice(*sides))
+            return replace(decision, advice=speech_advice(*map(_amount_of_speech, sides)))
         return decision
 
     def point(
@@ -210,23 +204,6 @@ class VoiceModel:
         return Ranking(verdict, profile, candidates, naming.none, answer.calibrated, point)
 
 
-def _advice(enrolled: ExtractedVectors, tested: ExtractedVectors) -> str | None:
-    """Return advice to enrol or say more, with the speech measured and wanted; None if there is enough of both."""
-    count = len(enrolled.X)
-    speech = [quality.speech_s for quality in enrolled.qualities]
-    test_speech = [quality.speech_s for quality in tested.qualities]
-    shortest = min([*speech, *test_speech], default=ENOUGH_SPEECH_S)
-    steps = []
-    if count < ENOUGH_RECORDINGS:
-        steps.append("add another recording of this person")
-    if shortest < ENOUGH_SPEECH_S:
-        steps.append("use a longer phrase")
-    if not steps:
-        return None
-    measured = f"The enrolled side has {count} recording{'' if count == 1 else 's'}"
-    if sum(speech):
-        measured += f" with {sum(speech):.1f} s of speech"
-    if sum(test_speech):
-        measured += f", the tested side {sum(test_speech):.1f} s"
-    wanted = f"{ENOUGH_RECORDINGS} recordings of {ENOUGH_SPEECH_S:g} s or more, and a test as long, usually suffice"
-    return f"{measured}; {wanted}: {', or '.join(steps)}."
+def _amount_of_speech(side: ExtractedVectors) -> SpeechAmount:
+    """Return the recordings of a side and the speech in them."""
+    return SpeechAmount(len(side.X), sum(quality.speech_s for quality in side.qualities))

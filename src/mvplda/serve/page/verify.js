@@ -8,7 +8,7 @@ import { SOUND_REASONS, booth, qualityList } from "./booth.js";
 const TENFOLD = Math.log(10);
 
 /** Return the kind of trial, a heading, and a sentence that is as certain as the evidence. */
-export function verdict({ decision, reason, voice, phrase, llrSpeaker, llrPhrase }, name) {
+export function verdict({ decision, reason, advice, voice, phrase, llrSpeaker, llrPhrase }, name) {
   const probably = (llr) => (Math.abs(llr ?? 0) < TENFOLD ? "probably " : "");
   const texts = {
     wrong_phrase: ["TW", "Rejected: wrong phrase",
@@ -35,7 +35,7 @@ export function verdict({ decision, reason, voice, phrase, llrSpeaker, llrPhrase
   const open = voice === "accept" && phrase !== "accept" ? `The voice matches; it is not clear whether the phrase does.`
     : phrase === "accept" && voice !== "accept" ? `The phrase matches; it is not clear whether this is the voice of ${name}.`
       : "The evidence is too weak.";
-  return [null, "Inconclusive", `${open} Say the phrase again, exactly as shown.`];
+  return [null, "Inconclusive", `${open} ${advice ?? "Say the phrase again, exactly as shown."}`];
 }
 
 export async function verifyView(main, query) {
