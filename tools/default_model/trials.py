@@ -197,15 +197,18 @@ class CalibratedTrials:
     def threshold(self, view: str, far: float) -> float:
         """Return the threshold of a half.
 
-        At most the share `far` of the impostors of the owner's sex passes the voice in any domain. The shares of other
-        words that may pass are those of `WORDS_ALLOWED`, whatever `far` is: owners do not attack themselves.
+        At most the share `far` of the impostors of the owner's sex passes the voice in any domain. Words are chosen by
+        `WORDS_ALLOWED`, and for a lower share of other phrases if `far` is lower; for `far` if they decide alone.
         """
+        allowed = WORDS_ALLOWED | {"TW": min(far, WORDS_ALLOWED["TW"])}
+        if self.views == ("phrase",):
+            allowed |= {"TW": far, SINGLE_WORD: far}
         limits = [LOWEST_THRESHOLD]
         for kind, is_impostor in self.impostors(view).items():
             for domain in np.unique(self.domain[is_impostor]):
                 llrs = self.halves[view][is_impostor & (self.domain == domain)]
                 if len(llrs) >= MIN_IMPOSTOR_TRIALS:
-                    limits.append(threshold_exceeded_by(llrs, WORDS_ALLOWED.get(kind, far)))
+                    limits.append(threshold_exceeded_by(llrs, allowed.get(kind, far)))
         return max(limits)
 
     def point(self, far: float) -> OperatingPoint:
@@ -225,8 +228,10 @@ class CalibratedTrials:
             measured = MeasuredRates(far=rates, frr=missed)
             halves[view] = HalfThreshold(accept, 0.0, measured, self.people)
         accepted = np.all(list(passed.values()), axis=0)
+        # nearly the right words are in the rates of the half
+        is_ordinary = ~np.isin(self.domain, NEAR_DOMAINS)
         rates = {
-            KINDS[kind]: self._rate(accepted, self.trials.truth == kind)
+            KINDS[kind]: self._rate(accepted, is_ordinary & (self.trials.truth == kind))
             for kind in IMPOSTOR_KINDS[self.views]
         }
         measured = MeasuredRates(far=rates, frr=self._rate(~accepted, is_owner))
