@@ -661,6 +661,91 @@ def beyond_speech(
     return _lines(head, cells)
 
 
+CORPORA_OF_COPIES = {
+    "C-VAU, pass-phrases": "C-VAU, phrases",
+    "WUW, telephone": "WUW, telephone",
+    "Speech Commands": "Speech Commands, words",
+    "AudioMNIST, one sitting": "AudioMNIST, digits",
+}
+"""Corpora of results/copies, and their columns."""
+
+
+def changed_copies() -> list[str]:
+    """Return how many changed copies are recognised, and how many honest pairs are taken for copies, by corpus."""
+    found = _read("copies/results.json")["rows"]
+
+    def cells(rows: list[dict[str, Any]]) -> list[str]:
+        return [f"{row['recognised as copies']:,} of {row['pairs']:,}" for row in rows]
+
+    honest = [found["honest pairs"][name] for name in CORPORA_OF_COPIES]
+    lines = [["two recordings of a phrase by one person: taken for copies", *cells(honest)]]
+    for change in next(iter(found["copies"].values())):
+        rows = [found["copies"][name][change] for name in CORPORA_OF_COPIES]
+        lines.append([f"{change}: recognised", *cells(rows)])
+    return _lines(["", *CORPORA_OF_COPIES.values()], lines, left=1)
+
+
+PROMPT_ROWS = (
+    "owners, first try",
+    "owners, within two tries",
+    "owners, voice alone",
+    "impostors who say the words",
+)
+TEXT_ROWS = ("the prompt", "another prompt", "one word replaced", "words in another order")
+
+
+def prompted_words() -> list[str]:
+    """Return acceptance of owners, impostors and recordings of other words."""
+    found = dict(_read("prompted-text/results.json")["rows"])
+    outside = found.pop("recordings of other phrases")["text"]
+
+    def cell_of(row: dict[str, Any]) -> str:
+        low, high = 100 * row["low"], 100 * row["high"]
+        return f"{100 * row['share']:.1f} ({low:.1f} to {high:.1f})"
+
+    lines = []
+    for name in PROMPT_ROWS:
+        cells = [cell_of(results["text and voice"][name]) for results in found.values()]
+        lines.append([f"text and voice: {name}", *cells])
+    for condition in next(iter(found.values()))["text"]:
+        for name in TEXT_ROWS:
+            cells = [cell_of(results["text"][condition][name]) for results in found.values()]
+            lines.append([f"text, {condition}: {name}", *cells])
+    for name, row in outside.items():
+        lines.append([f"text: {name}", cell_of(row), ""])
+    return _lines(["accepted, % (95 % interval)", *found], lines, left=1)
+
+
+ATTACKED = {"cvau": "C-VAU, phrases", "speech_commands": "Speech Commands, words"}
+"""Folders of results/attacks, and their columns."""
+
+
+def accepted_attacks() -> list[str]:
+    """Return the share of attacks that the default service accepts."""
+    found = _read("attacks/results.json")["rows"]
+    by_attack: dict[tuple[str, str], dict[str, str]] = {}
+    people = {}
+    for folder in ATTACKED:
+        for row in found.get(folder, ()):
+            attack = row["attack"] if row["kind"] == "copy" else f"{row['kind']}: {row['attack']}"
+            if row["kind"] == "owner":
+                attack = "owner, no attack"
+            share, low, high = (100 * value for value in row["accepted"])
+            text = f"{share:.0f} ({low:.0f} to {high:.0f}) of {row['attempts']}"
+            by_attack.setdefault((attack, row["origin"]), {})[folder] = text
+            people[folder] = max(people.get(folder, 0), row["people"])
+    head = ["attack", "made of"]
+    head += [
+        f"{title}, {people[folder]} people"
+        for folder, title in ATTACKED.items()
+        if folder in people
+    ]
+    lines = [
+        [*key, *(cells.get(folder, "") for folder in people)] for key, cells in by_attack.items()
+    ]
+    return _lines(head, lines, left=2)
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "C-VAU": lambda: all_systems("cvau"),
     "C-VAU, main rows": lambda: main_systems("cvau"),
@@ -705,6 +790,9 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "default model, nearly": lambda: default_model("nearly"),
     "default model, alone": lambda: default_model("alone"),
     "challenges": challenges,
+    "changed copies": changed_copies,
+    "prompted words": prompted_words,
+    "attacks": accepted_attacks,
     "handwriting": lambda: beyond_speech("handwriting"),
     "faces": lambda: beyond_speech("faces"),
     "shares of the variance": lambda: beyond_speech("variances", variance_rows),

@@ -24,7 +24,7 @@ VOCABULARY: Mapping[PromptKind, tuple[str, ...]] = {"words": DIGITS + COMMANDS, 
 PROMPT_WORDS = 4
 """Words per prompt, all different: 116,280 prompts of words, 5,040 of digits."""
 
-LEAST_LOG_PROBABILITY: Mapping[PromptKind, float] = {"words": -10.0, "digits": -7.0}
+LEAST_LOG_PROBABILITY: Mapping[PromptKind, float] = {"words": -13.0, "digits": -7.0}
 """Log probability of a prompt, given a recording, from which it was said: results/prompted-text. Digits are recognised
 more surely than other words, and confused with each other more often."""
 
