@@ -197,7 +197,7 @@ def test_a_held_attempt_is_refused_after_the_lock_timeout(tmp_path):
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_slow_person_takes_no_thread_from_others(kind, tmp_path, request):
     """Bodies that arrive slowly, and recordings that take long to process."""
-    settings = Settings(at_once=1, waiting=2, body_s=30, **FREE)
+    settings = Settings(at_once=1, waiting=2, body_s=30, address_bodies=20, **FREE)
     url = f"sqlite:///{tmp_path / 'data.sqlite'}"
     if kind == "postgresql":
         url = request.getfixturevalue("postgres").new_database()

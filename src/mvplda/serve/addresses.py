@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .schemas import Problem
-
 if TYPE_CHECKING:
     from .access import Exchange
     from .settings import Settings
@@ -80,25 +78,26 @@ class RefusedCalls:
 class UnfinishedBodies:
     """Requests whose body has not arrived completely, oldest first.
 
-    Their number per address is limited, and so is the memory of all bodies: beyond it, the oldest are refused.
+    Their number per address is limited, and so is the memory of all bodies: beyond it, the oldest are refused, so that
+    bodies that arrive at once are read beside slow ones of the same address, such as that of a proxy.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._largest_number = settings.address_bodies
         self._largest_size = settings.body_memory
         self._requests: dict[Exchange, int] = {}
-        self._numbers: Counter[str] = Counter()
+        self._by_address: dict[str, dict[Exchange, None]] = {}
         self.size = 0
 
     def add(self, request: Exchange) -> None:
-        """Add a request before its body is read; raise if its address has too many."""
+        """Add a request before its body is read; refuse the oldest of its address if there are too many."""
         if request in self._requests:
             return
-        if self._numbers[request.address] >= self._largest_number:
-            detail = "too many bodies from this address have not arrived completely"
-            raise Problem(429, "address", detail, wait=1)
+        same_address = self._by_address.setdefault(request.address, {})
+        if len(same_address) >= self._largest_number:
+            self._refuse(next(iter(same_address)))
         self._requests[request] = 0
-        self._numbers[request.address] += 1
+        self._by_address.setdefault(request.address, {})[request] = None
 
     def count(self, request: Exchange, size: int) -> None:
         """Count bytes of a body; refuse the oldest bodies while all together are too large."""
@@ -113,15 +112,19 @@ class UnfinishedBodies:
         if size is None:
             return
         self.size -= size
-        self._numbers[request.address] -= 1
-        if not self._numbers[request.address]:
-            del self._numbers[request.address]
+        same_address = self._by_address[request.address]
+        del same_address[request]
+        if not same_address:
+            del self._by_address[request.address]
 
     def refuse_oldest(self) -> bool:
         """Refuse the oldest unfinished body; return whether there was one."""
         oldest = next(iter(self._requests), None)
         if oldest is None:
             return False
-        self.remove(oldest)
-        oldest.stop_reading()
+        self._refuse(oldest)
         return True
+
+    def _refuse(self, request: Exchange) -> None:
+        self.remove(request)
+        request.stop_reading()

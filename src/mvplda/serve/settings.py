@@ -114,7 +114,7 @@ class Settings(BaseSettings):
     body_memory: int = Field(default=128 * 2**20, gt=0)
     """Bytes of all bodies that have not arrived completely; beyond it, the oldest of them are refused."""
     address_bodies: int = Field(default=128, ge=1)
-    """Maximum number of bodies of one address that have not arrived completely."""
+    """Maximum number of bodies of one address that have not arrived completely; beyond it, its oldest are refused."""
     answers_s: float = Field(default=86400.0, gt=0)
     """Seconds for which the answer of a call with an Idempotency-Key is stored."""
     address_rate: float = Field(default=6000.0, ge=0)
