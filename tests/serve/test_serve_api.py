@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+import sqlalchemy as sa
 from service_problems import (
     MASTER_KEY,
     ME,
@@ -391,18 +392,58 @@ def test_a_locked_profile_is_unlocked_and_nothing_is_erased(bench):
     assert bench.calls.verify(name, bench.world.say(40, 0)[0]).json()["decision"] == "accept"
 
 
-def test_people_are_found_by_a_part_of_their_names(bench):
-    for user in ("Ann Lee", "Bob_1", "ann%", "Zoë"):
+def test_people_are_found_by_the_beginning_of_their_names(bench):
+    for user in ("Ann Lee", "Bob_1", "bobby", "ann%", "Zo\u00eb", "ANN", None):
         bench.calls.create(user=user)
 
-    def found(search):
-        items = bench.calls("GET", "/v1/profiles", params={"search": search}).json()["items"]
-        return sorted(item["userId"] for item in items)
+    def found(search, **params):
+        params = {"search": search, **params}
+        page = bench.calls("GET", "/v1/profiles", params=params).json()
+        names = [item["userId"] for item in page["items"]]
+        return names, page["next"]
 
-    assert found("ann") == ["Ann Lee", "ann%"]
-    assert found("_") == ["Bob_1"]
-    assert found("%") == ["ann%"]
-    assert found("nobody") == []
+    assert found("ann") == (["ANN", "Ann Lee", "ann%"], None)
+    assert found("aNN ") == (["Ann Lee"], None)
+    assert found("bob_") == (["Bob_1"], None)
+    assert found("zo\u00eb") == (["Zo\u00eb"], None)
+    for nobody in ("%", "_", "ee", "nobody"):
+        assert found(nobody) == ([], None)
+    names, after = [], None
+    while True:
+        page, after = found("", top=2, **({} if after is None else {"after": after}))
+        names += page
+        if after is None:
+            break
+    assert names == ["ANN", "Ann Lee", "ann%", "Bob_1", "bobby", "Zo\u00eb"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_an_index_finds_names(kind, tmp_path, request):
+    store = sqlite_store(tmp_path)
+    if kind == "postgresql":
+        store = Store(request.getfixturevalue("postgres").new_database())
+    with make_bench(store) as bench:
+        for number in range(60):
+            bench.calls.create(user=f"Person {number:02}")
+        plans = []
+
+        def explain(connection, cursor, statement, parameters, context, many):
+            if "lower(profiles.user_id)" in statement and not plans:
+                explained = "EXPLAIN " if kind == "postgresql" else "EXPLAIN QUERY PLAN "
+                with store.read() as work:
+                    if kind == "postgresql":
+                        # a table of 60 rows is read faster without an index
+                        work.connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+                    plans.append("")
+                    rows = work.connection.exec_driver_sql(explained + statement, parameters)
+                    plans[0] = str(rows.all())
+
+        sa.event.listen(store.database.engine, "before_cursor_execute", explain)
+        answer = bench.calls("GET", "/v1/profiles", params={"search": "person 1", "top": 5})
+        assert [item["userId"] for item in answer.json()["items"]] == [
+            f"Person {number}" for number in range(10, 15)
+        ]
+        assert "profiles_name" in plans[0]
 
 
 def test_attempts_on_many_people_at_once_are_decided_as_one_by_one(bench):

@@ -388,7 +388,7 @@ async def get_profiles(
     userId: Text = None,
     search: Text = None,
 ) -> schemas.ProfilePage:
-    """Return profiles by page, without vectors: all, those of a `userId`, or those whose `userId` contains `search`."""
+    """Return profiles by page, without vectors: all, those of a `userId`, or of all that begin with `search`."""
     if userId is None and not caller.may("enrol"):
         raise Problem(403, "role", "a key of the role verify must search by a whole userId")
     page = await app.run(app.service.profiles.find, top, after, userId, search)

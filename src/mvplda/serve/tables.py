@@ -228,6 +228,14 @@ PROFILES_DAMAGED = Index(
     postgresql_where=is_damaged,
     sqlite_where=is_damaged,
 )
+# For the search by the beginning of a name, whose order is that of code points.
+user_name = func.lower(PROFILES.c.user_id)
+NAME_INDEXES = {
+    "sqlite": Index("profiles_name", user_name),
+    "postgresql": Index("profiles_name_c", user_name.collate("C")),
+}
+for dialect, index in NAME_INDEXES.items():
+    index.ddl_if(dialect=dialect)
 # The time from which the days until expiry are counted.
 last_use = func.coalesce(PROFILES.c.last_used, PROFILES.c.created)
 Index("profiles_used", last_use)
