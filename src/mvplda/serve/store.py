@@ -118,7 +118,7 @@ class Transaction:
 
     def rows(self, record: Callable[..., Row], query: sa.Executable, **values: object) -> list[Row]:
         """Return the rows of a query as typed records."""
-        return [record(*row) for row in self.run(query, **values)]
+        return [record(*row) for row in self.run(query, **values).all()]
 
     def first(
         self, record: Callable[..., Row], query: sa.Executable, **values: object

@@ -29,8 +29,8 @@ log = logging.getLogger("mvplda.serve")
 
 # Rotated sums with their profiles, by master key and length.
 SumGroups = dict[tuple[str, int], list[tuple[str, Cell]]]
-# Maximum number of profiles with sums in memory.
-CACHED = 20_000
+# Bytes of sums in memory.
+CACHE_BYTES = 100 * 2**20
 
 PROFILE_ENROLMENTS = (
     sa.select(ENROLMENTS)
@@ -39,6 +39,10 @@ PROFILE_ENROLMENTS = (
 )
 ENROLMENTS_OF = sa.select(ENROLMENTS).where(
     ENROLMENTS.c.profile.in_(bindparam("names", expanding=True))
+)
+# Vectors are a third of the data, and no sum needs them.
+WITHOUT_VECTORS = ENROLMENTS_OF.with_only_columns(
+    *(sa.null() if column.name == "vector" else column for column in ENROLMENTS.c)
 )
 SET_SHARE = (
     ENROLMENTS.update()
@@ -72,6 +76,7 @@ class Templates:
         self.settings = settings
         self._lock = threading.Lock()
         self._cache: OrderedDict[str, tuple[int, list[Cell]]] = OrderedDict()
+        self._cached_bytes = 0
         self._damage: dict[str, str] = {}
         self._rotations: dict[tuple[str, int], TemplateRotation] = {}
 
@@ -153,7 +158,7 @@ class Templates:
         with self._lock:
             is_new = name not in self._damage
             self._damage[name] = what
-            self._cache.pop(name, None)
+            self._drop(name)
         if is_new:
             log.error("damaged profile", extra={"fields": {"profile": name, "what": what}})
         return DamagedProfile(what)
@@ -180,10 +185,13 @@ class Templates:
                 raise self.damage(name, f"recording {row.number}")
         return rows
 
-    def all_enrolments(self, work: Transaction, names: Sequence[str]) -> list[EnrolmentRow]:
+    def all_enrolments(
+        self, work: Transaction, names: Sequence[str], with_vectors: bool = True
+    ) -> list[EnrolmentRow]:
         """Return the rows of the recordings of several profiles, also damaged ones."""
+        query = ENROLMENTS_OF if with_vectors else WITHOUT_VECTORS
         with self._unreadable(names):
-            return work.rows(EnrolmentRow, ENROLMENTS_OF, names=names)
+            return work.rows(EnrolmentRow, query, names=names)
 
     @contextmanager
     def _unreadable(self, names: Sequence[str]) -> Iterator[None]:
@@ -298,16 +306,23 @@ class Templates:
             # not committed yet: if this transaction fails, another change gets the same version
             return cells
         with self._lock:
+            self._drop(name)
             self._cache[name] = (profile.version, cells)
-            if len(self._cache) > CACHED:
-                self._cache.popitem(last=False)
+            self._cached_bytes += sum(cell.total.nbytes for cell in cells)
+            while self._cached_bytes > CACHE_BYTES:
+                self._drop(next(iter(self._cache)))
         return cells
 
     def forget(self, name: str) -> None:
         """Remove a profile from the cache, and damage of it that is not marked yet."""
         with self._lock:
-            self._cache.pop(name, None)
+            self._drop(name)
             self._damage.pop(name, None)
+
+    def _drop(self, name: str) -> None:
+        """Remove a profile from the cache; the caller holds the lock."""
+        _, cells = self._cache.pop(name, (0, []))
+        self._cached_bytes -= sum(cell.total.nbytes for cell in cells)
 
     def cells_by_profile(self, work: Transaction, names: Sequence[str]) -> dict[str, list[Cell]]:
         """Return the sums of several profiles.
@@ -315,7 +330,7 @@ class Templates:
         Those whose data keys are destroyed or whose data are damaged are left out.
         """
         rows: dict[str, list[EnrolmentRow]] = {}
-        for row in self.all_enrolments(work, names):
+        for row in self.all_enrolments(work, names, with_vectors=False):
             rows.setdefault(row.profile, []).append(row)
         keys = self.store.all_keys(list(rows), work)
         stored: SumGroups = {}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import sqlalchemy as sa
+from numpy.typing import NDArray
 from sqlalchemy import bindparam
 
 from .._typing import Array
@@ -22,8 +23,8 @@ from .tables import PROFILES, last_use
 # The model in its domain, profiles, and LLRs; LLRs beyond the last name are those of profiles that are not listed.
 Scores = tuple[Model, list[str], Array]
 
-# Profiles that are read by one query.
-BATCH = 10_000
+# Profiles that are read by one query, and whose search vectors are computed at a time.
+BATCH = 2000
 # A block is at most a tenth as large as the one before it: few blocks, and few times that a block is rebuilt.
 GROWTH = 10
 
@@ -48,30 +49,98 @@ EXPIRED = (
 class VoiceBlock:
     """Voices that one matrix product compares with a test.
 
+    sums : sums of the profiles
     alive : (n,) False for profiles that were deleted or changed since
     """
 
-    def __init__(self, ids: list[str], side: Profiles) -> None:
+    def __init__(self, ids: list[str], sums: HalfSums) -> None:
         self.ids = ids
-        self.side = side
+        self.sums = sums
         self.alive = np.ones(len(ids), dtype=bool)
-        self._index: tuple[Model, SearchIndex] | None = None
+        self._index: VoiceIndex | None = None
 
-    def index(self, model: Model) -> SearchIndex:
+    def index(self, model: Model) -> VoiceIndex:
         """Return the vectors for a deployed model, computed again if the domain has changed."""
-        cached = self._index
-        if cached is None or cached[0] is not model:
+        index = self._index
+        if index is None or index.model is not model:
+            # of the former domain, before another one is computed
+            self._index = None
             # another thread may compute the same; the last one is stored
-            cached = self._index = (model, model.bundle.index(self.side, VOICE))
-        return cached[1]
+            index = self._index = VoiceIndex(model, self)
+        return index
 
     def llrs(self, model: Model, test: Profiles) -> Array:
         """Return (n,) LLRs of the same speaker by inner products: the exact LLRs or slightly larger."""
         index = self.index(model)
-        products = index.vectors @ index.queries(test)[0]
+        products = index.vectors @ index.search.queries(test)[0]
         largest = np.full(len(self.ids), -np.inf)
-        np.maximum.at(largest, index.owners, products)
+        if len(products) == len(largest):
+            largest[index.owners] = products
+        else:
+            np.maximum.at(largest, index.owners, products)
         return model.calibrated(largest)
+
+
+class HalfSums:
+    """Sums of profiles in half precision, each with a scale, and their numbers of recordings.
+
+    The best profiles are scored again from the database, so that this precision shows in no answer but in the share of
+    all others.
+
+    Parameters
+    ----------
+    y : (n, rank) rows, the largest number of each is 1
+    """
+
+    def __init__(self, y: NDArray[np.float16], scale: Array, weights: Array) -> None:
+        self.y = y
+        self.scale = scale
+        self.weights = weights
+
+    @classmethod
+    def empty(cls, count: int, rank: int) -> HalfSums:
+        return cls(np.empty((count, rank), dtype=np.float16), np.empty(count), np.empty(count))
+
+    def put(self, rows: slice, y: Array, weights: Array) -> None:
+        scale = np.maximum(np.abs(y).max(axis=1), np.finfo(np.float64).tiny)
+        self.y[rows] = y / scale[:, None]
+        self.scale[rows] = scale
+        self.weights[rows] = weights
+
+    def take(self, rows: slice | NDArray[np.intp]) -> HalfSums:
+        return HalfSums(self.y[rows], self.scale[rows], self.weights[rows])
+
+    def joined(self, other: HalfSums) -> HalfSums:
+        return HalfSums(
+            np.concatenate([self.y, other.y]),
+            np.concatenate([self.scale, other.scale]),
+            np.concatenate([self.weights, other.weights]),
+        )
+
+    def profiles(self, model: Model) -> Profiles:
+        """Return the sums as profiles of a scorer."""
+        y = self.y.astype(np.float64) * self.scale[:, None]
+        return model.scorer.profiles(y, self.weights, np.arange(len(y)))
+
+
+class VoiceIndex:
+    """Search vectors of a block for one deployed model, computed a batch at a time, to need little memory."""
+
+    def __init__(self, model: Model, block: VoiceBlock) -> None:
+        self.model = model
+        # one profile per number of recordings: the search depends on these, and not on sums
+        examples = np.unique(block.sums.weights, return_index=True)[1]
+        self.search: SearchIndex = model.bundle.index(
+            block.sums.take(examples).profiles(model), VOICE
+        )
+        blocks, owners = [], []
+        for start in range(0, len(block.ids), BATCH):
+            batch = block.sums.take(slice(start, start + BATCH))
+            vectors, owner = self.search.encode(batch.profiles(model))
+            blocks.append(vectors)
+            owners.append(owner + start)
+        self.vectors = np.concatenate(blocks)
+        self.owners = np.concatenate(owners)
 
 
 class VoiceMemory:
@@ -123,24 +192,34 @@ class VoiceMemory:
                 block, row = self._row_of.pop(name)
                 block.alive[row] = False
         enrolled = sorted(row.id for row in changed if row.is_enrolled)
-        voices: dict[str, Cell] = {}
-        for start in range(0, len(enrolled), BATCH):
-            batch = enrolled[start : start + BATCH]
-            for name, cells in self.profiles.templates.cells_by_profile(work, batch).items():
-                voices[name] = merge_cells(cells)[0]
-        if voices:
-            self._add(list(voices), *self.profiles.model.sums(list(voices.values())))
+        if enrolled:
+            self._add(*self._read(work, enrolled))
         self._change = max([self._change, *(row.change for row in changed)])
 
-    def _add(self, ids: list[str], y: Array, weights: Array) -> None:
+    def _read(self, work: Transaction, names: list[str]) -> tuple[list[str], HalfSums]:
+        """Return the names and sums of profiles that can be read."""
+        model = self.profiles.model
+        ids: list[str] = []
+        sums = HalfSums.empty(len(names), model.rank)
+        for start in range(0, len(names), BATCH):
+            batch = names[start : start + BATCH]
+            cells = self.profiles.templates.cells_by_profile(work, batch)
+            if cells:
+                rows = slice(len(ids), len(ids) + len(cells))
+                merged = [merge_cells(members)[0] for members in cells.values()]
+                sums.put(rows, *model.sums(merged))
+                ids += cells
+        return ids, sums.take(slice(len(ids)))
+
+    def _add(self, ids: list[str], sums: HalfSums) -> None:
         """Append a block, merged with those before it that are not much larger."""
         while self._blocks and len(ids) * GROWTH > len(self._blocks[-1].ids):
             before = self._blocks.pop()
             alive = np.flatnonzero(before.alive)
             ids = [before.ids[row] for row in alive] + ids
-            y = np.concatenate([before.side.y[alive], y])
-            weights = np.concatenate([before.side.weights[alive], weights])
-        side = self.profiles.model.scorer.profiles(y, weights, np.arange(len(y)), ids)
-        block = VoiceBlock(ids, side)
+            sums = before.sums.take(alive).joined(sums)
+        if not ids:
+            return
+        block = VoiceBlock(ids, sums)
         self._blocks.append(block)
         self._row_of |= {name: (block, row) for row, name in enumerate(ids)}
