@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ def start(
     extractor: Path | None = None,
     database: str | None = None,
     demo: bool = True,
+    options: Sequence[str] = (),
 ) -> subprocess.Popen[bytes]:
     """A service without limits of rate, with the default model or this one."""
     chosen = ["--demo"] if demo else []
@@ -59,6 +61,7 @@ def start(
     load = ["--at-once", "2", "--waiting", "256", "--port", str(PORT), "--data", str(folder)]
     if database is not None:
         load += ["--database", database]
+    load += options
     words = ["mvplda", "serve", *chosen, *free, *load]
     code = (
         f"import os, sys; os.sched_setaffinity(0, {cores or os.sched_getaffinity(0)});"
@@ -225,18 +228,19 @@ def _loads(
 def fill(folder: Path, count: int) -> None:
     """A database of so many enrolled people of three recordings each: drawn, and written as the service writes them."""
     from mvplda.serve.app import open_service
+    from mvplda.serve.keys import MARK_DIGITS, TemplateRotation
     from mvplda.serve.settings import Settings
     from mvplda.serve.tables import DATA_KEYS, ENROLMENTS, PROFILES
     from mvplda.serve.templates import to_bytes
 
-    service = open_service(Settings(data=folder, demo=True))
+    service = open_service(Settings(data=folder))
     rng = np.random.default_rng(0)
     at = time.time() - count / 50
-    assert service.model is not None
-    model = service.model
-    vault = service.templates.vault
+    model, vault = service.model, service.templates.vault
+    master = vault.masters.first
+    rotation = TemplateRotation(master.derived("rotation"), model.rank)
     phrase = "my-voice-is-my-key"
-    row = {
+    common = {
         "state": "enrolled",
         "phrases": json.dumps({phrase: "my voice is my key"}),
         "consent": "{}",
@@ -245,40 +249,46 @@ def fill(folder: Path, count: int) -> None:
         "model_version": model.version,
         "speech_s": 4.0,
         "failures": 0,
+        "enrollments": 3,
+        "next_number": 4,
     }
-    for start in range(0, count, 10_000):
-        shares = model.share(rng.normal(size=(min(10_000, count - start), model.width)))
-        names = [f"{start + k:032x}" for k in range(len(shares))]
-        keys = {name: secrets.token_bytes(32) for name in names}
-        people = []
-        takes = []
-        for k, name in enumerate(names):
+    for start in range(0, count, 2000):
+        size = min(2000, count - start)
+        shares = model.share(rng.normal(size=(size, model.width)))
+        stored = [to_bytes(row) for row in np.rint(rotation.apply(shares.astype(float)))]
+        vectors = rng.normal(size=(size, model.width)).astype("<f4")
+        keys = {secrets.token_hex(16): secrets.token_bytes(32) for _ in range(size)}
+        people: list[dict[str, object]] = []
+        recordings: list[dict[str, object]] = []
+        for k, (name, key) in enumerate(keys.items()):
             made = at + (start + k) / 50
-            times = {"created": made, "updated": made}
-            # people have three to five recordings
-            most = 3 + k % 3
-            counts = {"enrollments": most, "next_number": most + 1}
-            about = {"id": name, "user_id": f"drawn {name}"}
-            people.append({**row, **times, **counts, **about})
-            for number in range(1, most + 1):
-                sealed = vault.seal(keys[name], to_bytes(shares[k]), f"{name} {number}")
-                take = {
-                    "profile": name,
-                    "number": number,
-                    "phrase": phrase,
-                    "session": "-",
-                    "share": sealed,
-                }
-                takes.append({**take, "speech_s": 1.0, "created": made})
+            user = f"drawn {start + k:07d}"
+            people.append({**common, "id": name, "user_id": user, "created": made, "updated": made})
+            for number in range(1, 4):
+                address = f"{name} {number}"
+                recordings.append(
+                    {
+                        "profile": name,
+                        "number": number,
+                        "phrase": phrase,
+                        "session": "-",
+                        "share": vault.seal(key, stored[k], address),
+                        "vector": vault.seal(key, vectors[k].tobytes(), address),
+                        "extractor": model.extractor_name,
+                        "speech_s": 1.3,
+                        "created": made,
+                        "master": master.mark[:MARK_DIGITS],
+                    }
+                )
         with service.store.write() as work:
-            for person in people:
-                work.run(PROFILES.insert(), **person)
-            for take in takes:
-                work.run(ENROLMENTS.insert(), **take)
-            work.changed |= set(names)
-        with service.store.keys() as store:
-            for name, key in keys.items():
-                store.run(DATA_KEYS.insert(), profile=name, wrapped=vault.wrap(key, name))
+            work.run_each(PROFILES.insert(), people)
+            work.run_each(ENROLMENTS.insert(), recordings)
+            work.changed |= set(keys)
+        with service.store.keys() as work:
+            wrapped = [
+                {"profile": name, "wrapped": vault.wrap(key, name)} for name, key in keys.items()
+            ]
+            work.run_each(DATA_KEYS.insert(), wrapped)
     service.store.close()
 
 
@@ -302,7 +312,7 @@ def _identified(folder: Path, count: int, http: bool) -> dict[str, Any]:
 
     rng, times, before = np.random.default_rng(1), [], os.sched_getaffinity(0)
     process = start(folder, cores={0}) if http else None
-    service = None if http else open_service(Settings(data=folder, demo=True))
+    service = None if http else open_service(Settings(data=folder))
     if service is not None:
         os.sched_setaffinity(0, {0})
     try:
