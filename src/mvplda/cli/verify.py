@@ -16,7 +16,7 @@ from .options import COUNT, JSON, RATE, extractor_option
 if TYPE_CHECKING:
     from .._typing import Json
     from ..bundle import Bundle
-    from ..decisions import OperatingPoint
+    from ..decisions import Decision, OperatingPoint
     from ..voice.extractors.extractor import ExtractedVectors
     from ..voice.prompts import PromptKind
     from ..voice.verification import VoiceModel
@@ -137,14 +137,7 @@ def verify_command(
     from ..voice.prompts import prompted_words, with_prompt
     from ..voice.verification import VoiceModel, find_copies
 
-    if (enrolled_source is None) == (profiles_file is None) or (profiles_file is None) != (
-        profile is None
-    ):
-        raise click.UsageError(
-            "pass two recordings, or one recording with --profiles FILE and --profile NAME"
-        )
-    if phrase is not None and profiles_file is None:
-        raise click.UsageError("--phrase is the phrase of a profile: pass --profiles and --profile")
+    _check_sides(enrolled_source, profiles_file, profile, phrase)
     if words is not None and (same or phrase is not None):
         raise click.UsageError(
             "--words compares the voice alone: pass it without --same and --phrase"
@@ -181,16 +174,36 @@ def verify_command(
         lines.append(f"Log probability of the prompted words: {log_probability:.1f}.")
     if decision.advice:
         lines.append(decision.advice)
-    no_match = "nothing is the same"
-    if len(decision.views) == 1:
-        no_match = f"different {next(iter(decision.views))}"
-    for name, probability in decision.probabilities.items():
-        hypothesis = no_match if name == "nothing" else f"same {name.replace('+', ' and ')}"
-        lines.append(f"  {hypothesis}: {100 * probability:.2f} %")
-    lines += _fault_warnings(decision.faults)
+    lines += [*_probability_lines(decision), *_fault_warnings(decision.faults)]
     if decision.reason == "suspected_replay" and find_copies(tested, enrolled):
         lines.append("A recording is on both sides, unchanged or changed: a copy is not accepted.")
     _print_and_exit(decision.answer, report, lines, as_json)
+
+
+def _check_sides(
+    enrolled_source: str | None, profiles_file: str | None, profile: str | None, phrase: str | None
+) -> None:
+    """Raise an error unless the enrolled side is either recordings or a profile of a file."""
+    if (enrolled_source is None) == (profiles_file is None) or (profiles_file is None) != (
+        profile is None
+    ):
+        raise click.UsageError(
+            "pass two recordings, or one recording with --profiles FILE and --profile NAME"
+        )
+    if phrase is not None and profiles_file is None:
+        raise click.UsageError("--phrase is the phrase of a profile: pass --profiles and --profile")
+
+
+def _probability_lines(decision: Decision) -> list[str]:
+    """Return a line per hypothesis with its probability."""
+    no_match = "nothing is the same"
+    if len(decision.views) == 1:
+        no_match = f"different {next(iter(decision.views))}"
+    return [
+        f"  {no_match if name == 'nothing' else 'same ' + name.replace('+', ' and ')}: "
+        f"{100 * probability:.2f} %"
+        for name, probability in decision.probabilities.items()
+    ]
 
 
 def _log_probability(source: str, words: str) -> float:
