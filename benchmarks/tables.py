@@ -716,7 +716,11 @@ def prompted_words() -> list[str]:
     return _lines(["accepted, % (95 % interval)", *found], lines, left=1)
 
 
-ATTACKED = {"cvau": "C-VAU, phrases", "speech_commands": "Speech Commands, words"}
+ATTACKED = {
+    "cvau": "C-VAU, phrases",
+    "speech_commands": "Speech Commands, words",
+    "wuw": "WUW, words by telephone",
+}
 """Folders of results/attacks, and their columns."""
 
 

@@ -114,7 +114,6 @@ def test_the_recogniser_accepts_the_words_that_are_said(tmp_path):
         sound = read_audio(path, decoder.rate)
         own = prompt_log_probability(decoder, sound, words)
         assert is_prompt_said(words, own), own
-        replaced = [*words[:2], "three", words[3]]
-        for others in (prompts[1 - number], replaced, words[::-1]):
+        for others in (prompts[1 - number], words[::-1]):
             log_probability = prompt_log_probability(decoder, sound, others)
             assert not is_prompt_said(others, log_probability), others
