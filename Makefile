@@ -8,6 +8,7 @@
 # make docs   the site, in docs/_build/html; a warning is an error
 # make dist   wheel and source archive, and the wheel tried in a clean environment; for an index, with
 #             SOURCE_URL=https://... (the repository, in GitHub's layout), which makes links of the README absolute
+# make sbom   dist/mvplda.cdx.json: packages of the service with versions and licences, in CycloneDX
 
 PYTHON ?= python3
 VENV := .venv
@@ -18,7 +19,7 @@ OLDEST_PYTHON ?= python3.11
 OLDEST := .venv-oldest
 OLDEST_STAMP := $(OLDEST)/.installed
 
-.PHONY: demo serve serve-demo test test-all test-oldest lint bench docs dist clean
+.PHONY: demo serve serve-demo test test-all test-oldest lint bench docs dist sbom clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "Installing packages into $(VENV), once: 3.6 GB with torch for CPUs, more with CUDA."
@@ -83,6 +84,9 @@ dist: $(STAMP)
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/python tests/wheel.py dist
+
+sbom: $(SERVE_STAMP)
+	$(SERVE)/bin/python tools/sbom.py -o dist/mvplda.cdx.json
 
 clean:
 	rm -rf $(VENV) $(OLDEST) $(SERVE) demo-output dist docs/_build docs/gallery docs/reference
