@@ -31,7 +31,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         key = found.service.store.api_keys.put("desk", "admin")
         found.calls.headers = {"X-API-Key": key}
 
-        def process(data: bytes) -> ProcessedRecording:
+        def process(data: bytes, *options: object) -> ProcessedRecording:
             return found.service.accept_vector(np.frombuffer(data, dtype="<f4"))
 
         monkeypatch.setattr(found.service, "process", process)
