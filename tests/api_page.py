@@ -31,6 +31,7 @@ MODULES = (
     "mvplda.paper.network_training",
     "mvplda.paper.corpora",
     "mvplda.paper.experiment",
+    "mvplda.client",
     "mvplda.labels",
     "mvplda.exceptions",
 )

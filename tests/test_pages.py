@@ -66,6 +66,7 @@ RUN_ELSEWHERE = {
     ("README.md", "pycon"): "test_readme.py::test_sessions_print_what_the_page_says",
     ("README.md", "python"): "test_pages.py::test_python_prints_what_a_page_shows",
     ("README.md", "sh"): "test_pages.py::test_commands_print_what_a_page_shows",
+    ("docs/client.md", "python"): "client/test_client.py::test_the_page_runs_as_it_stands",
     ("docs/five-minutes.md", "python"): "test_pages.py::test_python_prints_what_a_page_shows",
     ("docs/five-minutes.md", "sh"): "test_pages.py::test_commands_print_what_a_page_shows",
     (

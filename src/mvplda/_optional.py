@@ -24,6 +24,7 @@ EXTRAS = {
     "cryptography": "serve",
     "distributed": "scale",
     "fastapi": "serve",
+    "httpx": "client",
     "kaldi_native_fbank": "audio",
     "matplotlib": "plot",
     "onnx": "train",

@@ -1,0 +1,183 @@
+"""Calls of the service, without sending them: shared by the two clients."""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from ._errors import RefusedRecordingError, ServiceError
+from ._replies import Challenge, Decision, Enrolment, Identification, Json, Profile
+
+Reply = TypeVar("Reply")
+Sound = bytes | str | PathLike[str]
+"""Recording: the bytes of a WAV, FLAC, Ogg or WebM file, or its path."""
+
+MEDIA_TYPES = {
+    ".wav": "audio/wav",
+    ".flac": "audio/flac",
+    ".ogg": "audio/ogg",
+    ".opus": "audio/ogg",
+    ".webm": "audio/webm",
+}
+# Answers after which the same call may succeed.
+PASSING = (408, 425, 429, 502, 503, 504)
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """Attempts of a call that has no answer, or that the service refuses for a while.
+
+    attempts : largest number of attempts
+    first_wait_s : wait before the second attempt; doubled before each further one, with a random part
+    longest_wait_s : a call that the service wants to be repeated later than this is not repeated
+    """
+
+    attempts: int = 4
+    first_wait_s: float = 0.3
+    longest_wait_s: float = 10.0
+
+    def wait(self, attempt: int, error: ServiceError | None) -> float | None:
+        """Return the seconds before the next attempt; None: there is none.
+
+        attempt : number of attempts that were made
+        error : refusal of the last one; None: it had no answer
+        """
+        if attempt >= self.attempts:
+            return None
+        wait = self.first_wait_s * 2.0 ** (attempt - 1) * random.uniform(0.5, 1.0)
+        if error is None:
+            return min(wait, self.longest_wait_s)
+        is_passing = error.status in PASSING or error.kind == "in-progress"
+        wait = max(wait, error.retry_after or 0.0)
+        return wait if is_passing and wait <= self.longest_wait_s else None
+
+
+@dataclass(frozen=True)
+class Call(Generic[Reply]):
+    """Request, and the function that turns its JSON into a record."""
+
+    method: str
+    path: str
+    read: Callable[[Json], Reply]
+    query: Mapping[str, Any] = field(default_factory=dict)
+    content: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def once(headers: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return headers of a call that the service does once, however often it is sent."""
+    return {**(headers or {}), "Idempotency-Key": secrets.token_urlsafe(18)}
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """Return the fields that have a value."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def json_call(path: str, read: Callable[[Json], Reply], fields: Mapping[str, Any]) -> Call[Reply]:
+    content = json.dumps(fields).encode()
+    return Call("POST", path, read, {}, content, once({"Content-Type": "application/json"}))
+
+
+def recording_call(
+    path: str,
+    read: Callable[[Json], Reply],
+    sound: Sound | None,
+    vector: Sequence[float] | None,
+    fields: Mapping[str, Any],
+) -> Call[Reply]:
+    """Return a call with a recording, or with a vector of the service's extractor."""
+    if (sound is None) == (vector is None):
+        raise TypeError("pass either a recording or vector=")
+    if vector is not None:
+        return json_call(path, read, {"vector": [float(x) for x in vector], **fields})
+    media_type = "application/octet-stream"
+    if not isinstance(sound, bytes):
+        file = Path(sound)  # type: ignore[arg-type]
+        sound, media_type = file.read_bytes(), MEDIA_TYPES.get(file.suffix.lower(), media_type)
+    return Call("POST", path, read, fields, sound, once({"Content-Type": media_type}))
+
+
+def create_profile(user_id: str | None, phrase: str | None, consent: str) -> Call[Profile]:
+    fields = given(userId=user_id, phrase=phrase)
+    return json_call(
+        "profiles", Profile.from_json, {**fields, "consent": {"given": True, "text": consent}}
+    )
+
+
+def profile(profile_id: str) -> Call[Profile]:
+    return Call("GET", f"profiles/{profile_id}", Profile.from_json)
+
+
+def profiles(**query: Any) -> Call[tuple[list[Profile], str | None]]:
+    def read(found: Json) -> tuple[list[Profile], str | None]:
+        return [Profile.from_json(item) for item in found["items"]], found["next"]
+
+    return Call("GET", "profiles", read, given(**query))
+
+
+def enrol(
+    profile_id: str,
+    sound: Sound | None,
+    vector: Sequence[float] | None,
+    phrase: str | None,
+    session: str | None,
+) -> Call[Enrolment]:
+    fields = given(phrase=phrase, session=session)
+    path = f"profiles/{profile_id}/enrollments"
+    return recording_call(path, Enrolment.from_json, sound, vector, fields)
+
+
+def verify(
+    profile_id: str, sound: Sound | None, vector: Sequence[float] | None, **fields: Any
+) -> Call[Decision]:
+    path = f"profiles/{profile_id}/verify"
+    return recording_call(path, Decision.from_json, sound, vector, given(**fields))
+
+
+def identify(
+    sound: Sound | None,
+    vector: Sequence[float] | None,
+    candidates: Sequence[str] | None,
+    **fields: Any,
+) -> Call[Identification]:
+    names: Any = candidates
+    if candidates is not None and vector is None:
+        names = ",".join(candidates)
+    elif candidates is not None:
+        names = list(candidates)
+    fields = given(candidates=names, **fields)
+    return recording_call("identify", Identification.from_json, sound, vector, fields)
+
+
+def challenge(profile_id: str, kind: str | None) -> Call[Challenge]:
+    return json_call("challenges", Challenge.from_json, given(profileId=profile_id, kind=kind))
+
+
+def change(profile_id: str, action: str) -> Call[Profile]:
+    return Call("POST", f"profiles/{profile_id}/{action}", Profile.from_json, headers=once())
+
+
+def delete(profile_id: str) -> Call[Profile]:
+    return Call("DELETE", f"profiles/{profile_id}", Profile.from_json)
+
+
+def error_of(status: int, headers: Mapping[str, str], content: bytes) -> ServiceError:
+    """Return the error of an answer that is no success."""
+    try:
+        fields = dict(json.loads(content))
+    except (ValueError, TypeError):
+        # an answer of a proxy
+        fields = {"detail": content[:200].decode("utf-8", "replace")}
+    text = headers.get("retry-after", "")
+    retry_after = float(text) if text.isdigit() else None
+    kind = ServiceError
+    if fields.get("type") == "urn:mvplda:refused" and "reason" in fields:
+        kind = RefusedRecordingError
+    return kind(status, fields, retry_after)
