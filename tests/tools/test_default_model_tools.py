@@ -94,6 +94,20 @@ def test_no_impostor_of_the_same_sex_passes_the_voice_more_often_than_promised(
     assert far - 1 / fewest <= max(rates) <= far
 
 
+def test_a_voice_that_decides_alone_keeps_the_rate_on_average() -> None:
+    drawn = [drawn_trials(*names, seed) for seed, names in enumerate(DRAWN)]
+    alone = trials.CalibratedTrials(drawn, ("speaker",))
+    threshold = alone.threshold("speaker", 0.02)
+    rates = [
+        np.mean(
+            alone.halves["speaker"][(alone.trials.truth == 2) & (alone.domain == name)] >= threshold
+        )
+        for _, name in DRAWN
+    ]
+    assert np.mean(rates) == pytest.approx(0.02, abs=0.001)
+    assert max(rates) > 0.03
+
+
 def test_the_half_of_words_allows_more_to_single_words(
     calibrated: trials.CalibratedTrials,
 ) -> None:

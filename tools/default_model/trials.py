@@ -198,11 +198,15 @@ class CalibratedTrials:
         """Return the threshold of a half.
 
         At most the share `far` of the impostors of the owner's sex passes the voice in any domain. Words are chosen by
-        `WORDS_ALLOWED`, and for a lower share of other phrases if `far` is lower; for `far` if they decide alone.
+        `WORDS_ALLOWED`, and for a lower share of other phrases if `far` is lower; for `far` if they decide alone. A
+        voice that decides alone, as in identification, is chosen for the mean over domains: identification divides
+        `far` by the number of profiles, and in the worst domain hardly any owner would be named.
         """
         allowed = WORDS_ALLOWED | {"TW": min(far, WORDS_ALLOWED["TW"])}
         if self.views == ("phrase",):
             allowed |= {"TW": far, SINGLE_WORD: far}
+        if self.views == ("speaker",):
+            return max(LOWEST_THRESHOLD, self._threshold_of_mean(far))
         limits = [LOWEST_THRESHOLD]
         for kind, is_impostor in self.impostors(view).items():
             for domain in np.unique(self.domain[is_impostor]):
@@ -210,6 +214,17 @@ class CalibratedTrials:
                 if len(llrs) >= MIN_IMPOSTOR_TRIALS:
                     limits.append(threshold_exceeded_by(llrs, allowed.get(kind, far)))
         return max(limits)
+
+    def _threshold_of_mean(self, far: float) -> float:
+        """Return the threshold of the voice that impostors with the right words pass at `far`; domains weigh the same."""
+        rows = np.flatnonzero(
+            (self.trials.truth == KINDS.index("IC")) & ~np.isin(self.domain, NEAR_DOMAINS)
+        )
+        llrs = self.halves["speaker"][rows]
+        order = np.argsort(llrs)
+        # rate of acceptance if only higher LLRs than that of each row are accepted
+        passed = 1.0 - np.cumsum(equal_weights(self.domain[rows])[order])
+        return float(np.nextafter(llrs[order[np.searchsorted(-passed, -far)]], np.inf))
 
     def point(self, far: float) -> OperatingPoint:
         """Return the operating point for a rate of false acceptances, with the rates measured there.
