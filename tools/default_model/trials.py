@@ -216,7 +216,7 @@ class CalibratedTrials:
         return max(limits)
 
     def _threshold_of_mean(self, far: float) -> float:
-        """Return the threshold of the voice that impostors with the right words pass at `far`; domains weigh the same."""
+        """Return the threshold that impostors with the right words pass at the rate `far`; domains weigh the same."""
         rows = np.flatnonzero(
             (self.trials.truth == KINDS.index("IC")) & ~np.isin(self.domain, NEAR_DOMAINS)
         )
