@@ -6,27 +6,27 @@ from ._calls import RetryPolicy
 from ._client import AsyncClient, Client
 from ._errors import NoAnswerError, RefusedRecordingError, ServiceError
 from ._replies import (
-    Candidate,
-    Challenge,
-    Decision,
     Enrolment,
-    Identification,
     Profile,
-    Quality,
+    ProfileChallenge,
+    RecordingQuality,
+    SpeakerCandidate,
+    SpeakerIdentification,
+    VerificationDecision,
 )
 
 __all__ = [
     "AsyncClient",
-    "Candidate",
-    "Challenge",
     "Client",
-    "Decision",
     "Enrolment",
-    "Identification",
     "NoAnswerError",
     "Profile",
-    "Quality",
+    "ProfileChallenge",
+    "RecordingQuality",
     "RefusedRecordingError",
     "RetryPolicy",
     "ServiceError",
+    "SpeakerCandidate",
+    "SpeakerIdentification",
+    "VerificationDecision",
 ]

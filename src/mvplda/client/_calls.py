@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ._errors import RefusedRecordingError, ServiceError
-from ._replies import Challenge, Decision, Enrolment, Identification, Json, Profile
+from ._replies import (
+    Enrolment,
+    Json,
+    Profile,
+    ProfileChallenge,
+    SpeakerIdentification,
+    VerificationDecision,
+)
 
 Reply = TypeVar("Reply")
 Sound = bytes | str | PathLike[str]
@@ -136,9 +143,9 @@ def enrol(
 
 def verify(
     profile_id: str, sound: Sound | None, vector: Sequence[float] | None, **fields: Any
-) -> Call[Decision]:
+) -> Call[VerificationDecision]:
     path = f"profiles/{profile_id}/verify"
-    return recording_call(path, Decision.from_json, sound, vector, given(**fields))
+    return recording_call(path, VerificationDecision.from_json, sound, vector, given(**fields))
 
 
 def identify(
@@ -146,18 +153,20 @@ def identify(
     vector: Sequence[float] | None,
     candidates: Sequence[str] | None,
     **fields: Any,
-) -> Call[Identification]:
+) -> Call[SpeakerIdentification]:
     names: Any = candidates
     if candidates is not None and vector is None:
         names = ",".join(candidates)
     elif candidates is not None:
         names = list(candidates)
     fields = given(candidates=names, **fields)
-    return recording_call("identify", Identification.from_json, sound, vector, fields)
+    return recording_call("identify", SpeakerIdentification.from_json, sound, vector, fields)
 
 
-def challenge(profile_id: str, kind: str | None) -> Call[Challenge]:
-    return json_call("challenges", Challenge.from_json, given(profileId=profile_id, kind=kind))
+def challenge(profile_id: str, kind: str | None) -> Call[ProfileChallenge]:
+    return json_call(
+        "challenges", ProfileChallenge.from_json, given(profileId=profile_id, kind=kind)
+    )
 
 
 def change(profile_id: str, action: str) -> Call[Profile]:

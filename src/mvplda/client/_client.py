@@ -12,7 +12,13 @@ from .._optional import need
 from . import _calls as calls
 from ._calls import Call, RetryPolicy, Sound
 from ._errors import NoAnswerError, ServiceError
-from ._replies import Challenge, Decision, Enrolment, Identification, Profile
+from ._replies import (
+    Enrolment,
+    Profile,
+    ProfileChallenge,
+    SpeakerIdentification,
+    VerificationDecision,
+)
 
 if TYPE_CHECKING:
     import httpx
@@ -165,7 +171,7 @@ class Client(_Base):
         challenge_id: str | None = None,
         far: float | None = None,
         countermeasure_llr: float | None = None,
-    ) -> Decision:
+    ) -> VerificationDecision:
         """Decide whether the owner of a profile says the phrase."""
         fields = {
             "phrase": phrase,
@@ -183,12 +189,12 @@ class Client(_Base):
         candidates: Sequence[str] | None = None,
         top: int | None = None,
         prior_none: float | None = None,
-    ) -> Identification:
+    ) -> SpeakerIdentification:
         """Identify a speaker among all profiles, or among `candidates`."""
         fields = {"top": top, "priorNone": prior_none}
         return self._send(calls.identify(sound, vector, candidates, **fields))
 
-    def challenge(self, profile_id: str, kind: str | None = None) -> Challenge:
+    def challenge(self, profile_id: str, kind: str | None = None) -> ProfileChallenge:
         """Return a random phrase for one verification."""
         return self._send(calls.challenge(profile_id, kind))
 
@@ -296,7 +302,7 @@ class AsyncClient(_Base):
         challenge_id: str | None = None,
         far: float | None = None,
         countermeasure_llr: float | None = None,
-    ) -> Decision:
+    ) -> VerificationDecision:
         """Decide whether the owner of a profile says the phrase."""
         fields = {
             "phrase": phrase,
@@ -314,12 +320,12 @@ class AsyncClient(_Base):
         candidates: Sequence[str] | None = None,
         top: int | None = None,
         prior_none: float | None = None,
-    ) -> Identification:
+    ) -> SpeakerIdentification:
         """Identify a speaker among all profiles, or among `candidates`."""
         fields = {"top": top, "priorNone": prior_none}
         return await self._send(calls.identify(sound, vector, candidates, **fields))
 
-    async def challenge(self, profile_id: str, kind: str | None = None) -> Challenge:
+    async def challenge(self, profile_id: str, kind: str | None = None) -> ProfileChallenge:
         """Return a random phrase for one verification."""
         return await self._send(calls.challenge(profile_id, kind))
 

@@ -16,7 +16,7 @@ def optional_time(text: str | None) -> datetime | None:
 
 
 @dataclass(frozen=True)
-class Quality:
+class RecordingQuality:
     """Quality of a recording."""
 
     duration_s: float
@@ -26,15 +26,15 @@ class Quality:
     warnings: tuple[str, ...]
 
     @classmethod
-    def from_json(cls, found: Json | None) -> Quality | None:
-        if found is None:
+    def from_json(cls, reply: Json | None) -> RecordingQuality | None:
+        if reply is None:
             return None
         return cls(
-            found["durationS"],
-            found["speechS"],
-            found["levelDb"],
-            found["snrDb"],
-            tuple(found["warnings"]),
+            reply["durationS"],
+            reply["speechS"],
+            reply["levelDb"],
+            reply["snrDb"],
+            tuple(reply["warnings"]),
         )
 
 
@@ -61,18 +61,18 @@ class Profile:
         return self.state == "enrolled"
 
     @classmethod
-    def from_json(cls, found: Json) -> Profile:
-        phrases = found["phrases"]
+    def from_json(cls, reply: Json) -> Profile:
+        phrases = reply["phrases"]
         return cls(
-            found["profileId"],
-            found["userId"],
-            found["state"],
+            reply["profileId"],
+            reply["userId"],
+            reply["state"],
             None if phrases is None else tuple(phrases),
-            found["enrollmentsCount"],
-            found["remainingEnrollmentsCount"],
-            datetime.fromisoformat(found["created"]),
-            optional_time(found["lockedUntil"]),
-            found,
+            reply["enrollmentsCount"],
+            reply["remainingEnrollmentsCount"],
+            datetime.fromisoformat(reply["created"]),
+            optional_time(reply["lockedUntil"]),
+            reply,
         )
 
 
@@ -82,17 +82,17 @@ class Enrolment:
 
     number: int
     profile: Profile
-    quality: Quality | None
+    quality: RecordingQuality | None
     raw: Json = field(repr=False, compare=False)
 
     @classmethod
-    def from_json(cls, found: Json) -> Enrolment:
-        quality = Quality.from_json(found["quality"])
-        return cls(found["enrollmentId"], Profile.from_json(found), quality, found)
+    def from_json(cls, reply: Json) -> Enrolment:
+        quality = RecordingQuality.from_json(reply["quality"])
+        return cls(reply["enrollmentId"], Profile.from_json(reply), quality, reply)
 
 
 @dataclass(frozen=True)
-class Decision:
+class VerificationDecision:
     """Decision about a claimed person and phrase.
 
     reason : code, as in the service's documentation; None for an acceptance
@@ -105,7 +105,7 @@ class Decision:
     voice: Verdict | None
     phrase: Verdict | None
     llr: float | None
-    quality: Quality | None
+    quality: RecordingQuality | None
     raw: Json = field(repr=False, compare=False)
 
     @property
@@ -113,21 +113,21 @@ class Decision:
         return self.verdict == "accept"
 
     @classmethod
-    def from_json(cls, found: Json) -> Decision:
+    def from_json(cls, reply: Json) -> VerificationDecision:
         return cls(
-            found["resultId"],
-            found["decision"],
-            found["reason"],
-            found["voice"],
-            found["phrase"],
-            found["llr"],
-            Quality.from_json(found["quality"]),
-            found,
+            reply["resultId"],
+            reply["decision"],
+            reply["reason"],
+            reply["voice"],
+            reply["phrase"],
+            reply["llr"],
+            RecordingQuality.from_json(reply["quality"]),
+            reply,
         )
 
 
 @dataclass(frozen=True)
-class Challenge:
+class ProfileChallenge:
     """Random phrase for one verification."""
 
     id: str
@@ -136,13 +136,13 @@ class Challenge:
     expires: datetime
 
     @classmethod
-    def from_json(cls, found: Json) -> Challenge:
-        expires = datetime.fromisoformat(found["expires"])
-        return cls(found["challengeId"], found["profileId"], tuple(found["phrases"]), expires)
+    def from_json(cls, reply: Json) -> ProfileChallenge:
+        expires = datetime.fromisoformat(reply["expires"])
+        return cls(reply["challengeId"], reply["profileId"], tuple(reply["phrases"]), expires)
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SpeakerCandidate:
     """Person whose voice a recording may have; llr and probability are None unless the key may see them."""
 
     profile_id: str
@@ -151,20 +151,22 @@ class Candidate:
     probability: float | None
 
     @classmethod
-    def from_json(cls, found: Json) -> Candidate:
-        return cls(found["profileId"], found["userId"], found["llr"], found["probability"])
+    def from_json(cls, reply: Json) -> SpeakerCandidate:
+        return cls(reply["profileId"], reply["userId"], reply["llr"], reply["probability"])
 
 
 @dataclass(frozen=True)
-class Identification:
+class SpeakerIdentification:
     """Ranked people, and the identified profile; None: nobody who is enrolled, or not certain."""
 
     identified: str | None
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[SpeakerCandidate, ...]
     reason: str | None
     raw: Json = field(repr=False, compare=False)
 
     @classmethod
-    def from_json(cls, found: Json) -> Identification:
-        candidates = tuple(Candidate.from_json(candidate) for candidate in found["candidates"])
-        return cls(found["identified"], candidates, found["reason"], found)
+    def from_json(cls, reply: Json) -> SpeakerIdentification:
+        candidates = tuple(
+            SpeakerCandidate.from_json(candidate) for candidate in reply["candidates"]
+        )
+        return cls(reply["identified"], candidates, reply["reason"], reply)
