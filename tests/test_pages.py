@@ -42,6 +42,14 @@ NOT_RUN = {
     ("*", "pip "): "installs from an index; tests/test_packaging.py installs the wheel",
     ("CONTRIBUTING.md", "pre-commit install"): "changes the checkout",
     (
+        "docs/attacks.md",
+        "python -m benchmarks attacks",
+    ): "takes minutes; tests/test_attacks_command.py runs it",
+    (
+        "docs/attacks.md",
+        "mvplda setup recordings/ --attacks",
+    ): "takes minutes; tests/cli/test_verify.py runs it",
+    (
         "docs/cluster.md",
         "mvplda stats /shared/part-",
     ): "needs Dask's scheduler; tests/distributed runs one",
