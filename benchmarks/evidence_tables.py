@@ -151,7 +151,8 @@ def again(rows: Mapping[str, Row]) -> Cells:
 
 def questions(rows: Mapping[str, Row]) -> Cells:
     """Total of the joint models and of the best work-around with one label, by question."""
-    lines = [["question", "data", "work-around", "EER, %", "joint model", "EER, %", "ratio"]]
+    head = ["question", "data", "cosine", "work-around", "EER, %", "joint model", "EER, %", "ratio"]
+    lines = [head]
     for question, title in QUESTION_NAMES.items():
         for name, row in stored(rows, [f"{data}: {question}" for data in DATA_SETS]).items():
             reference = next(iter(row["ratios"])).partition(" / ")[2]
@@ -160,6 +161,7 @@ def questions(rows: Mapping[str, Row]) -> Cells:
             best = min(joint, key=lambda system: _mean(row, system))
             cells = [reference, error(row, reference), best, error(row, best)]
             dataset = NAMES[name.partition(":")[0]].partition(",")[0]
+            cells.insert(0, error(row, "cosine"))
             lines.append([title, dataset, *cells, ratio(row, f"{best} / {reference}")])
     return lines
 

@@ -777,7 +777,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "evidence, choice": lambda: evidence(evidence_tables.choices, 2),
     "evidence, committees": lambda: evidence(evidence_tables.committees),
     "evidence, other divisions": lambda: evidence(evidence_tables.again, 2),
-    "evidence, questions": lambda: evidence(evidence_tables.questions, 3),
+    "evidence, questions": lambda: evidence(evidence_tables.questions, 2),
     "evidence, hypotheses": lambda: evidence(evidence_tables.hypotheses, 2),
     "evidence, curves": lambda: evidence(evidence_tables.curves),
     "evidence, systems": lambda: evidence(evidence_tables.systems, 2),
