@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,14 @@ def test_the_page_is_asked_for_anew_and_takes_nothing_from_elsewhere(tmp_path: P
             policy = answer.headers["content-security-policy"]
             assert set(re.findall(r"-src ([^;]+)", policy)) == {"'none'", "'self'"}
         assert bench.calls("GET", "/v1/health").headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".js")])
+def test_scripts_are_valid(name: str, tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("there is no node here")
+    copy = tmp_path / f"{Path(name).stem}.mjs"
+    copy.write_text(FILES[name], encoding="utf-8")
+    done = subprocess.run([node, "--check", str(copy)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

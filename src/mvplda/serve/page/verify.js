@@ -26,8 +26,8 @@ export function verdict({ decision, reason, advice, voice, phrase, llrSpeaker, l
     model_changed: [null, "The model has changed",
       `The model was replaced after ${name} enrolled, so the profile cannot be used. Enrol again.`],
   };
-  const [fault, advice] = SOUND_REASONS[reason] ?? [];
-  if (fault) return [null, `Inconclusive: ${fault}`, `${advice} Nothing was decided.`];
+  const [fault, remedy] = SOUND_REASONS[reason] ?? [];
+  if (fault) return [null, `Inconclusive: ${fault}`, `${remedy} Nothing was decided.`];
   if (decision === "accept") return ["TC", `Welcome, ${name}`, "Voice and phrase match."];
   if (texts[reason]) return texts[reason];
   if (decision === "reject") return ["IW", "Rejected", "The evidence is against this claim."];
