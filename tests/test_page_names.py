@@ -32,6 +32,7 @@ FOREIGN_PROGRAMS = {
     "wespeaker",
 }
 FOREIGN_OPTIONS = {
+    "--build-arg": "builders of images",
     "--exclude-table-data": "pg_dump",
     "--min-speech": "named as not there",
     "--nthreads": "Dask's worker",
@@ -60,6 +61,7 @@ FOREIGN_NAMES = {
     "num_utts": "Kaldi",
     "pg_checkpoint": "PostgreSQL",
     "pool_mode": "PgBouncer",
+    "preStop": "Kubernetes",
     "rank_f": "SpeechBrain",
     "recognitionResult": "Azure",
     "speaker_diarization": "pyannote.audio",
