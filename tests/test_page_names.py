@@ -65,7 +65,6 @@ FOREIGN_NAMES = {
     "rank_f": "SpeechBrain",
     "recognitionResult": "Azure",
     "speaker_diarization": "pyannote.audio",
-    "tenant_NAME": "schemas of PostgreSQL, by the names of tenants",
     "vbx_setup": "pyannote.audio",
     "vector_l2_ops": "pgvector",
     "verify_files": "SpeechBrain",
