@@ -40,7 +40,16 @@ class DataError(MvpldaError, ValueError):
 
 
 class AudioError(DataError):
-    """A sound file, or a part of it, cannot be used."""
+    """A sound file, or a part of it, cannot be used.
+
+    Attributes
+    ----------
+    reason : code for programs: "unreadable", "too_long" or "no_speech" (all samples are zero)
+    """
+
+    def __init__(self, message: str, reason: str = "unreadable") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class LabelError(MvpldaError, ValueError):

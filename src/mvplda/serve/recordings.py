@@ -65,7 +65,7 @@ def process_recording(
     try:
         samples, rate = read_sound(data, extractor.rate, longest_s=settings.longest_s)
     except AudioError as error:
-        return ProcessedRecording(None, reason=decode_reason(str(error)), detail=str(error))
+        return ProcessedRecording(None, reason=error.reason, detail=str(error))
     limits = QualitySettings(
         speech_s=settings.speech_s, snr_db=settings.snr_db, clipped=settings.clipped
     )
@@ -99,13 +99,6 @@ def process_recording(
         prompt=prompt,
         prompt_log_probability=log_probability,
     )
-
-
-def decode_reason(message: str) -> str:
-    """Return the reason code for the error message of a decoder."""
-    if "too long" in message:
-        return "too_long"
-    return "no_speech" if "silent" in message else "unreadable"
 
 
 def quality_reply(quality: Quality) -> QualityReply:

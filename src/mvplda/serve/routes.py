@@ -158,7 +158,11 @@ class KeyFirstRoute(APIRoute):
 
 
 class DirectRoute(KeyFirstRoute):
-    """Route that calls its endpoint directly: FastAPI's search for arguments takes longer than a score."""
+    """Route that calls its endpoint directly, without FastAPI's search for arguments.
+
+    With it, a verification from a vector takes 1.0 ms of processor time with the default model and 16 clients, without
+    it 1.8 ms. Sound takes 100 ms either way.
+    """
 
     def get_route_handler(self) -> Handler:
         async def handle(request: Request) -> Response:

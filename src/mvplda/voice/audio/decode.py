@@ -202,7 +202,8 @@ def _by_soundfile(
             reason = f"the segment from {segment.start} to {end} is not within it"
             _fail(source, f"has {file.frames} samples, {reason}")
         if length > most_s * rate:
-            _fail(source, f"is too long: {length / rate:.0f} s, the limit is {most_s:g} s")
+            problem = f"is too long: {length / rate:.0f} s, the limit is {most_s:g} s"
+            _fail(source, problem, reason="too_long")
         try:
             if file.tell() != segment.start:
                 file.seek(segment.start)
@@ -251,9 +252,12 @@ def _opened(source: AudioFile) -> BinaryIO:
     return io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")
 
 
-def _fail(source: AudioFile, reason: str, cause: Exception | None = None) -> NoReturn:
+def _fail(
+    source: AudioFile, problem: str, cause: Exception | None = None, reason: str = "unreadable"
+) -> NoReturn:
+    """Raise the error of a source: its name and the problem, with a reason code."""
     name = "the recording" if isinstance(source, bytes) else os.fspath(source)
-    raise AudioError(f"{name} {reason}") from cause
+    raise AudioError(f"{name} {problem}", reason) from cause
 
 
 def _check_rate(rate: int, source: AudioFile) -> None:
@@ -275,7 +279,7 @@ def _as_sound(samples: FloatArray, source: AudioFile, rate: int, target_rate: in
     if loudest > MAX_SAMPLE:
         _fail(source, f"has samples as large as {loudest:.0e}, where full scale is 1")
     if not loudest:
-        _fail(source, "is silent: all samples are zero")
+        _fail(source, "is silent: all samples are zero", reason="no_speech")
     sound = samples
     if samples.ndim == 2:
         sound = samples.mean(axis=1)
@@ -337,7 +341,7 @@ def _blocks(source: AudioFile, opened: InputContainer, most_s: float) -> tuple[l
             _fail(source, f"changes its rate from {rate} Hz, which is not supported")
         length += frame.samples
         if length > most_s * rate:
-            _fail(source, f"is too long: the limit is {most_s:g} s")
+            _fail(source, f"is too long: the limit is {most_s:g} s", reason="too_long")
         blocks += [
             block.to_ndarray().mean(axis=0, dtype=np.float32) for block in to_float.resample(frame)
         ]
