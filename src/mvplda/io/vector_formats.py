@@ -138,11 +138,11 @@ class NpzReader(Reader):
 
     def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
         n, width = self.headers[self.key].shape
-        named = [self.id_column] if ids and self.id_column is not None else []
-        for column in [*columns, *named]:
+        id_columns = [self.id_column] if ids and self.id_column is not None else []
+        for column in [*columns, *id_columns]:
             values = self.headers[column].shape[0]
             if values != n:
-                shown = "ids" if column in named else column
+                shown = "ids" if column in id_columns else column
                 reason = f"{values} values of {shown!r} for {n} vectors"
                 fail(self.path, f"{reason}; expected one per vector")
         step = rows_of_batch(batch_bytes, width * self.headers[self.key].dtype.itemsize)
@@ -153,7 +153,7 @@ class NpzReader(Reader):
         ):
             streams = {
                 name: ArrayStream(stack.enter_context(archive.open(self._members[name])))
-                for name in dict.fromkeys([self.key, *columns, *named])
+                for name in dict.fromkeys([self.key, *columns, *id_columns])
             }
             for first in range(0, n, step):
                 count = min(step, n - first)
@@ -163,8 +163,8 @@ class NpzReader(Reader):
                     for stream in streams.values():
                         stream.finish()
                 names = np.arange(first, first + count).astype(str).tolist()
-                if named:
-                    names = as_names(self.path, arrays[named[0]].tolist()).tolist()
+                if id_columns:
+                    names = as_names(self.path, arrays[id_columns[0]].tolist()).tolist()
                 labels = {column: arrays[column] for column in columns}
                 yield Batch(arrays[self.key], names, labels)
 

@@ -45,8 +45,8 @@ class Sexes(NamedTuple):
         """Return the most frequent sex among the labels of each speaker; people without one are left out."""
         counts: dict[str, Counter[str]] = {}
         values = as_array(sexes)
-        named = ~is_missing(values)
-        for speaker, sex in zip(as_array(speakers)[named], values[named], strict=True):
+        is_labelled = ~is_missing(values)
+        for speaker, sex in zip(as_array(speakers)[is_labelled], values[is_labelled], strict=True):
             counts.setdefault(str(speaker), Counter())[str(sex)] += 1
         of = {speaker: count.most_common(1)[0][0] for speaker, count in counts.items()}
         return cls(of, f"Sex comes from the column {column}: {_tally(of)}.")
@@ -58,10 +58,10 @@ class Sexes(NamedTuple):
         for row, speaker in enumerate(speakers):
             rows.setdefault(str(speaker), []).append(row)
         of = {}
-        for speaker, own_rows in rows.items():
+        for speaker, speaker_rows in rows.items():
             # spread over the recordings, which are often sorted by session
-            chosen = np.unique(np.linspace(0, len(own_rows) - 1, PITCH_RECORDINGS).round())
-            pitches = [_pitch_hz(sources[own_rows[int(i)]]) for i in chosen]
+            chosen = np.unique(np.linspace(0, len(speaker_rows) - 1, PITCH_RECORDINGS).round())
+            pitches = [_pitch_hz(sources[speaker_rows[int(i)]]) for i in chosen]
             measured = [pitch for pitch in pitches if pitch is not None]
             if measured:
                 of[speaker] = "high" if np.median(measured) >= HIGH_VOICE_HZ else "low"
