@@ -189,7 +189,7 @@ def door(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door
                 said.append(message.text) if "Content Security" in message.text else None
             ),
         )
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(30_000)
         page.add_init_script(
             "if (location.host) localStorage.setItem('mvplda-settings', '{\"countIn\": 0}')"
         )
@@ -306,6 +306,86 @@ def test_a_recording_of_nothing_decides_nothing(
     door.check()
 
 
+@pytest.mark.parametrize("size", [(1280, 800), (390, 844)], ids=["laptop", "telephone"])
+def test_the_log_in_page_answers_yes_no_or_try_again(
+    door: Door, owner: str, size: tuple[int, int], tmp_path: Path
+) -> None:
+    page = door.page
+    usual = page.viewport_size
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    called: list[str] = []
+    page.on("request", lambda request: called.append(request.url))
+    cases = [
+        ("yes", owner, (OWNER, PHRASE)),
+        ("no", owner, (STRANGER, PHRASE)),
+        ("no", "Nobody", (OWNER, PHRASE)),
+        ("again", owner, None),
+    ]
+    colours = {}
+    for number, (answer, name, speech) in enumerate(cases):
+        page.goto("about:blank")
+        page.goto(f"{door.address}/login")
+        page.fill("#who", name)
+        page.click("text=Continue")
+        page.wait_for_selector("button.record")
+        assert page.query_selector("select, datalist, nav") is None
+        boxes = {
+            selector: page.query_selector(selector).bounding_box()
+            for selector in (".levels", ".stage .button", "button.record")
+        }
+        assert (
+            boxes[".stage .button"]["y"] >= boxes[".levels"]["y"] + boxes[".levels"]["height"] + 8
+        )
+        assert boxes["button.record"]["y"] + boxes["button.record"]["height"] <= size[1]
+        page.screenshot(path=tmp_path / f"{number}-stage.png")
+        if speech is None:
+            page.set_input_files("#sound-file", silence(tmp_path / "silence.wav"))
+        else:
+            door.hears(*speech)
+            page.click("button.record")
+        found = page.wait_for_selector(".answer", timeout=20_000)
+        assert found.get_attribute("data-answer") == answer, page.inner_text("main")
+        heading = {"yes": "Yes", "no": "No", "again": "Try again"}[answer]
+        assert page.inner_text("h1") == heading
+        # colour is not the only sign
+        sign = page.inner_text(".sign")
+        style = "e => getComputedStyle(e).backgroundColor"
+        colours[answer] = sign, page.eval_on_selector(".sign", style)
+        text = page.inner_text("main")
+        assert not any(word in text.lower() for word in ("llr", "voice is", "%", "threshold"))
+        assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+        door.check(BOTH)
+        page.screenshot(path=tmp_path / f"{number}-{answer}.png")
+    page.set_viewport_size(usual)
+    assert len({sign for sign, _ in colours.values()}) == 3
+    assert len({colour for _, colour in colours.values()}) == 3
+    people = [url for url in called if "/v1/profiles?" in url]
+    assert people
+    assert all("userId=" in url for url in people), "a list of other people was read"
+    for path in tmp_path.glob("*.png"):
+        assert path.read_bytes()[16:24] == b"".join(n.to_bytes(4, "big") for n in size)
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (390, 844)], ids=["laptop", "telephone"])
+def test_the_laboratory_keeps_everything(door: Door, size: tuple[int, int], tmp_path: Path) -> None:
+    page = door.page
+    usual = page.viewport_size
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    for view in ("verify", "enrol", "people", "operator", "model"):
+        page.goto("about:blank")
+        page.goto(f"{door.address}/lab#/{view}")
+        page.wait_for_selector("main h1")
+        assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+        page.screenshot(path=tmp_path / f"{view}.png")
+    page.goto(f"{door.address}/docs/")
+    page.wait_for_selector("main h1")
+    assert page.inner_text("main").count("/v1/") > 10
+    page.click("text=Back to the page")
+    page.wait_for_selector(".tabs")
+    assert page.url.endswith("/lab")
+    page.set_viewport_size(usual)
+
+
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (1366, 768)])
 def test_silence_ends_early_and_all_that_is_needed_is_above_the_fold(
     door: Door, claim: Callable[..., None], width: int, height: int
@@ -331,7 +411,7 @@ def test_without_a_microphone_a_file_is_chosen_by_the_keyboard(
 ) -> None:
     page = door.page.context.browser.new_page(reduced_motion="reduce")
     page.add_init_script("Object.defineProperty(navigator, 'mediaDevices', {value: undefined})")
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(30_000)
     page.goto(f"{door.address}/#/people")
     page.wait_for_selector(".person")
     tab, enter = (lambda: page.keyboard.press("Tab")), (lambda: page.keyboard.press("Enter"))

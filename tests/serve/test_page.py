@@ -30,9 +30,10 @@ def test_what_a_file_names_is_there(name: str) -> None:
 
 
 def test_nothing_is_inline() -> None:
-    page = FILES["index.html"]
-    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", page)
-    assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", page))
+    for name in ("index.html", "login.html"):
+        page = FILES[name]
+        assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", page)
+        assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", page))
     for name, text in FILES.items():
         assert "innerHTML" not in text, name
         assert not re.search(r"\beval\(|new Function\(", text), name
@@ -44,8 +45,11 @@ def test_the_page_is_asked_for_anew_and_takes_nothing_from_elsewhere(tmp_path: P
     )
     with problems.make_bench(problems.sqlite_store(tmp_path)) as bench:
         answers = [
-            bench.calls("GET", path) for path in ("/", "/app.js", "/worklet.js", "/style.css")
+            bench.calls("GET", path)
+            for path in ("/", "/login", "/lab", "/app.js", "/worklet.js", "/style.css")
         ]
+        assert answers[2].text == answers[0].text != answers[1].text
+        del answers[1:3]
         kinds = [answer.headers["content-type"].partition(";")[0] for answer in answers]
         assert kinds == ["text/html", "text/javascript", "text/javascript", "text/css"]
         for answer in answers:

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import uvicorn
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
@@ -51,6 +52,8 @@ from .tenants import Tenants
 from .workers import START_FAILURE, WorkerStarts
 
 PAGE_FOLDER = Path(__file__).with_name("page")
+# Pages with an address without an ending: a log-in, and everything else.
+PAGES = {"/login": "login.html", "/lab": "index.html"}
 # Seconds after which a database without an answer is reported as not ready.
 READY_S = 3.0
 # Environment variable by which worker processes get their settings.
@@ -205,9 +208,16 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
     app.openapi = lambda: with_bearer(describe())  # type: ignore[method-assign]
     # include_router would search for the path of every call twice
     app.router.routes += router.routes
+    for path, file in PAGES.items():
+        app.add_api_route(path, partial(page_file, file), include_in_schema=False)
     app.mount("/", StaticFiles(directory=PAGE_FOLDER, html=True), name="page")
     app.add_middleware(AccessMiddleware, runtime=runtime)
     return app
+
+
+async def page_file(name: str) -> FileResponse:
+    """Return a file of the page."""
+    return FileResponse(PAGE_FOLDER / name)
 
 
 def with_bearer(description: dict[str, Any]) -> dict[str, Any]:

@@ -70,12 +70,19 @@ async function searchPeople(text = "", top = 20) {
   }
 }
 
+/** The person with exactly this name; null: nobody, or several. */
+async function findPerson(name) {
+  const { items } = await call("GET", `v1/profiles?top=2&userId=${encodeURIComponent(name)}`);
+  return items.length === 1 ? items[0] : null;
+}
+
 export const api = {
   health: () => call("GET", "v1/health"),
   model: () => call("GET", "v1/model"),
   key: () => call("GET", "v1/key"),
   profile: (id) => call("GET", profile(id)),
   people: searchPeople,
+  person: findPerson,
   decisions: () => all("v1/audit?action=verify"),
   create: (body) => call("POST", "v1/profiles", { json: body }),
   enrol: (id, sound, phrase) => send(profile(id, "/enrollments"), sound, { phrase }),

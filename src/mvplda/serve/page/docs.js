@@ -42,7 +42,7 @@ function endpoint(method, path, about) {
 }
 
 const api = await (await fetch("../openapi.json")).json();
-const sections = [h("h1", {}, `${api.info.title} ${api.info.version}`), h("p", {}, api.info.summary ?? "")];
+const sections = [h("p", {}, h("a", { href: "../lab" }, "← Back to the page")), h("h1", {}, `${api.info.title} ${api.info.version}`), h("p", {}, api.info.summary ?? "")];
 for (const [path, methods] of Object.entries(api.paths)) {
   for (const [method, about] of Object.entries(methods)) sections.push(endpoint(method, path, about));
 }
