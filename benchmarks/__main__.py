@@ -43,7 +43,9 @@ BENCHMARKS = {
     "--peer-python", default=sys.executable, help="An interpreter that has the other packages."
 )
 @click.option(
-    "--output", type=click.Path(path_type=Path, file_okay=False), help="Where the figures go."
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for the JSON files and pictures.",
 )
 @click.option("--pictures", is_flag=True, help="Measure nothing: draw the figures that are there.")
 def main(

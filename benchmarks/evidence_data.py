@@ -132,9 +132,10 @@ def split_people(data: LabelledVectors, seed: int) -> Array:
 def make_split(
     data: LabelledVectors, seed: int, train: Array | None = None, tested: Array | None = None
 ) -> Split:
-    """Return a division of the people, with a sample of all trials among the others.
+    """Divide the people into training and test people, and sample trials among the test people.
 
-    train, tested : (n,) masks of training vectors, and of vectors that may be enrolled or tested; None: drawn at random
+    train : (n,) mask of training vectors; None draws the training people at random
+    tested : (n,) mask of vectors that may be enrolled or tested; None for all but the training vectors
     """
     train = split_people(data, seed) if train is None else train
     others = ~train if tested is None else tested & ~train

@@ -71,7 +71,7 @@ def totals(rows: Mapping[str, Row]) -> Cells:
 
 
 def in_short(rows: Mapping[str, Row]) -> Cells:
-    """Total of four systems and of `train`, and `train` over PLDA, for the front page."""
+    """Table for the front page: total EER of four systems and of `train`, and the ratio of `train` to PLDA."""
     lines = [["Total, EER in %", "people tested", *FOUR, "`train`", "`train` / PLDA"]]
     for name, row in stored(rows, DATA_SETS).items():
         errors = [error(row, system) for system in (*FOUR, "train")]
@@ -211,7 +211,7 @@ def curves(rows: Mapping[str, Row]) -> Cells:
 
 
 def systems(rows: Mapping[str, Row]) -> Cells:
-    """Every system of every data set: means over the divisions, and the settings of the first."""
+    """Table of all systems per data set: mean errors over the divisions, and settings in the first division."""
     lines = [["data", "system", *KINDS, "settings in the first division"]]
     for name, row in stored(rows, DATA_SETS).items():
         for system in row["systems"]:

@@ -207,7 +207,7 @@ class Client(_Base):
         return self._send(calls.change(profile_id, "unlock"))
 
     def opt_out(self, profile_id: str) -> Profile:
-        """Erase the voice of a person, and keep the name as that of somebody who opted out."""
+        """Erase a person's voice, and keep the name, marked as opted out."""
         return self._send(calls.change(profile_id, "opt-out"))
 
     def delete(self, profile_id: str) -> None:
@@ -338,7 +338,7 @@ class AsyncClient(_Base):
         return await self._send(calls.change(profile_id, "unlock"))
 
     async def opt_out(self, profile_id: str) -> Profile:
-        """Erase the voice of a person, and keep the name as that of somebody who opted out."""
+        """Erase a person's voice, and keep the name, marked as opted out."""
         return await self._send(calls.change(profile_id, "opt-out"))
 
     async def delete(self, profile_id: str) -> None:

@@ -73,7 +73,7 @@ class LeafRows:
 
 
 class LeafGrams:
-    """Means of the leaf's classes as `LeafRows`, computed from one Gram matrix per distinct count."""
+    """Means of the leaf's classes as `LeafRows`, from one Gram matrix per distinct number of vectors of a class."""
 
     def __init__(self, design: Design, delta: AnyArray, LB: AnyArray, mean_LB: AnyArray) -> None:
         self.design = design

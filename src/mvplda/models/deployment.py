@@ -126,7 +126,7 @@ def _component_profiles(
 def deployed_classes(
     scorer: BaseScorer, question: Question, views: Sequence[str]
 ) -> dict[str, Names]:
-    """Return the classes that are enrolled by name in the deployment, of the views that a question is about.
+    """Return, per view of a question, the names of the classes that are enrolled in the deployment.
 
     views : base views of the scorer
     """

@@ -124,7 +124,8 @@ class Question:
             asked = [view for view in free if view not in given]
         if not asked:
             raise ParameterError(
-                "the question is empty, because every view is in given or labelled on both sides: name a view in same="
+                "the question is empty, because every view is in given= or labelled on both sides: pass the views to "
+                "decide in same="
             )
         sides: list[HypothesisWeights] = [{}, {}]
         possible = possible_hypotheses(free, given)
@@ -374,7 +375,7 @@ class NearMatches(NamedTuple):
 
     prior : prior probability that a different class is a near match
     llr : log-likelihood ratio of the same class against a near match
-    same : log-likelihood ratio of the same class against other classes, which the calibration weights
+    same : log-likelihood ratio of the same class against other classes; its weight is part of the calibration
     """
 
     view: str

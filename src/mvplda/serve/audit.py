@@ -456,7 +456,7 @@ def receipt_text(receipt: Mapping[int, tuple[int, str]]) -> str:
 
 
 def parse_receipt(text: str) -> dict[int, tuple[int, str]]:
-    """Return a receipt from its text; raise `ValueError` if it is none."""
+    """Return the receipt in a text; raise `ValueError` if the text is not a receipt."""
     receipt = {}
     for line in text.splitlines():
         chain, number, mac = line.split(" ")

@@ -46,7 +46,7 @@ SET_DAMAGED = (
 
 
 def mark_profiles(work: Transaction, found: Mapping[str, str]) -> set[str]:
-    """Mark profiles as damaged, and return those that need no further attempt.
+    """Mark profiles as damaged; return all but those that another connection has locked.
 
     found : {profile: damaged data}
     """

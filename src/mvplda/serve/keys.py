@@ -65,7 +65,7 @@ class MasterKey:
             return key
         if folder is None:
             raise ParameterError(
-                f"set {MASTER} to 32 bytes in base64: hosts that share a database share the key"
+                f"set {MASTER} to 32 random bytes in base64, the same on all hosts that share the database"
             )
         path = folder / MASTER_FILE
         if create and not path.exists():

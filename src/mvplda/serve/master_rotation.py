@@ -293,7 +293,7 @@ class Rotation:
         return data_keys
 
     def _rotate(self, work: Transaction, rows: Sequence[EnrolmentRow], key: bytes) -> None:
-        """Rotate the recordings of a profile by the new master key; damaged ones stay, and are recorded."""
+        """Rotate the recordings of a profile by the new master key; report damaged recordings and skip them."""
         for row in rows:
             if row.master != self._digits:
                 with suppress(DamagedProfile):

@@ -59,7 +59,7 @@ App = Annotated["Runtime", Depends(runtime_dependency)]
 
 
 def sent_key(headers: Mapping[str, str]) -> str | None:
-    """Return the API key of a call: of the header X-API-Key, or else Authorization: Bearer."""
+    """Return the API key of a call, from the header X-API-Key or else from Authorization: Bearer."""
     key = headers.get("X-API-Key")
     scheme, _, token = headers.get("Authorization", "").partition(" ")
     if key is None and scheme.lower() == "bearer":

@@ -184,7 +184,7 @@ def find_tenant(store: Store, name: str) -> Tenant | None:
 def put_tenant(store: Store, settings: Settings, name: str, changes: Mapping[str, object]) -> bool:
     """Create a tenant, or change its settings; return whether it is new.
 
-    changes : settings; None removes one, so that the tenant has that of the service
+    changes : settings; None resets a setting to the value of the service
     """
     if NAME.fullmatch(name) is None:
         raise ParameterError(

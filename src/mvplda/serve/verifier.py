@@ -159,7 +159,10 @@ class Verifier:
         return until + MINUTE / rate
 
     def _prepare(self, work: Transaction, attempt: Attempt, row: ProfileRow) -> None:
-        """Set the state that an attempt is decided by; raise if the attempt is refused."""
+        """Set the operating point, phrase and prompt of an attempt, and the reason if it cannot be scored.
+
+        Raises if the attempt is refused.
+        """
         request = attempt.request
         self._check_limits(work, row)
         attempt.point = self._points(request.far, request.countermeasureLlr is not None)

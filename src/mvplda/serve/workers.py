@@ -1,4 +1,4 @@
-"""Worker processes: those that cannot start try again after longer and longer pauses, with a line in the log each."""
+"""Worker processes: one that fails to start logs the error and tries again after increasing pauses."""
 
 from __future__ import annotations
 

@@ -112,9 +112,9 @@ def linear_prediction(sound: Sound, rng: Generator) -> Sound:
 
 
 def codec2(sound: Sound, rng: Generator, mode: str) -> Sound:
-    """Encode with Codec 2, which transmits pitch, envelope and voicing.
+    """Encode and decode with Codec 2, which transmits pitch, envelope and voicing.
 
-    mode : bits per second
+    mode : bit rate, in bits per second
     """
     narrow = resample(sound, RATE, CODEC2_RATE)
     with tempfile.TemporaryDirectory(prefix="mvplda-") as folder:
