@@ -95,7 +95,9 @@ MIN_IMPOSTOR_TRIALS = 100
 """Fewest impostor trials of a domain that a threshold is chosen for."""
 MAX_CALIBRATION_TRIALS = 800
 """Trials per domain and kind that a calibration is fitted to."""
-BASIS = "corpora that were left out; the worst of them, and impostors of the owner's sex"
+BASIS = (
+    "the worst of the corpora that were left out; twice the share for impostors of the owner's sex"
+)
 
 
 @dataclass(frozen=True)
@@ -179,11 +181,12 @@ class CalibratedTrials:
     def impostors(self, view: str) -> dict[str, BoolArray]:
         """Return a mask (n,) of each kind of impostor that a half is measured with.
 
-        The voice: other people of the owner's sex with the right words; words: owners with other words.
+        The voice: other people with the right words, all and of the owner's sex; words: owners with other words.
         """
         truth = self.trials.truth
         if view == "speaker":
-            return {SAME_SEX: (truth == KINDS.index("IC")) & self.trials.same_sex}
+            is_other = truth == KINDS.index("IC")
+            return {"IC": is_other, SAME_SEX: is_other & self.trials.same_sex}
         is_other = truth == KINDS.index("TW")
         is_near = np.isin(self.domain, [*NEAR_DOMAINS, SHARED_WORDS])
         is_single = np.isin(self.domain, SINGLE_WORDS)
@@ -197,12 +200,13 @@ class CalibratedTrials:
     def threshold(self, view: str, far: float) -> float:
         """Return the threshold of a half.
 
-        At most the share `far` of the impostors of the owner's sex passes the voice in any domain. Words are chosen by
-        `WORDS_ALLOWED`, and for a lower share of other phrases if `far` is lower; for `far` if they decide alone. A
-        voice that decides alone, as in identification, is chosen for the mean over domains: identification divides
-        `far` by the number of profiles, and in the worst domain hardly any owner would be named.
+        In any domain at most the share `far` of the impostors passes the voice, and at most twice that share of those
+        of the owner's sex. Words are chosen by `WORDS_ALLOWED`, and for a lower share of other phrases if `far` is
+        lower; for `far` if they decide alone. A voice that decides alone, as in identification, is chosen for the mean
+        over domains: identification divides `far` by the number of profiles, and in the worst domain hardly any owner
+        would be named.
         """
-        allowed = WORDS_ALLOWED | {"TW": min(far, WORDS_ALLOWED["TW"])}
+        allowed = WORDS_ALLOWED | {"TW": min(far, WORDS_ALLOWED["TW"]), SAME_SEX: 2.0 * far}
         if self.views == ("phrase",):
             allowed |= {"TW": far, SINGLE_WORD: far}
         if self.views == ("speaker",):
