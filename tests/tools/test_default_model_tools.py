@@ -79,19 +79,18 @@ def calibrated() -> trials.CalibratedTrials:
 
 
 @pytest.mark.parametrize("far", build.FARS)
-def test_no_impostor_of_the_same_sex_passes_the_voice_more_often_than_promised(
+def test_no_impostors_pass_the_voice_more_often_than_promised(
     calibrated: trials.CalibratedTrials, far: float
 ) -> None:
     threshold = calibrated.threshold("speaker", far)
-    (is_impostor,) = calibrated.impostors("speaker").values()
-    rates = [
-        np.mean(
-            calibrated.halves["speaker"][is_impostor & (calibrated.domain == name)] >= threshold
-        )
-        for _, name in DRAWN
-    ]
-    fewest = min(np.sum(is_impostor & (calibrated.domain == name)) for _, name in DRAWN)
-    assert far - 1 / fewest <= max(rates) <= far
+    gaps = []
+    for kind, is_impostor in calibrated.impostors("speaker").items():
+        allowed = 2.0 * far if kind == trials.SAME_SEX else far
+        for _, name in DRAWN:
+            llrs = calibrated.halves["speaker"][is_impostor & (calibrated.domain == name)]
+            gaps.append((allowed - np.mean(llrs >= threshold)) * len(llrs))
+    # the nearest limit is met exactly: one more impostor would exceed it
+    assert 0.0 <= min(gaps) + 1e-9 < 1.0 + 2e-9
 
 
 def test_a_voice_that_decides_alone_keeps_the_rate_on_average() -> None:
@@ -142,7 +141,7 @@ def test_stored_rates_are_those_of_decisions(calibrated: trials.CalibratedTrials
     assert point.measured["frr"].estimate == pytest.approx(np.mean(missed))
     low, high = point.measured["far"]["TW"][1:]
     assert low <= point.measured["far"]["TW"][0] <= high
-    assert set(point.halves["speaker"].measured["far"]) == {trials.SAME_SEX}
+    assert set(point.halves["speaker"].measured["far"]) == {"IC", trials.SAME_SEX}
 
 
 def test_more_recordings_of_an_impostor_raise_no_llr(calibrated: trials.CalibratedTrials) -> None:
