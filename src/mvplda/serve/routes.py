@@ -160,8 +160,8 @@ class KeyFirstRoute(APIRoute):
 class DirectRoute(KeyFirstRoute):
     """Route that calls its endpoint directly, without FastAPI's search for arguments.
 
-    With it, a verification from a vector takes 1.0 ms of processor time with the default model and 16 clients, without
-    it 1.8 ms. Sound takes 100 ms either way.
+    With it, a verification from a vector takes 0.58 ms of processor time with the default model and 16 clients, and a
+    99th percentile of 17 ms; without it 0.68 ms and 21 ms. Sound takes 100 ms either way.
     """
 
     def get_route_handler(self) -> Handler:
