@@ -92,10 +92,9 @@ SOUND = {
     "docs/interoperability.md",
     "docs/people.md",
     "docs/service.md",
-    "docs/tour.md",
 }
 """Pages with recordings, which need the shared data and the public networks."""
-SEVERAL_TAKES = {"docs/audio.md", "docs/tour.md"}
+SEVERAL_TAKES = {"docs/audio.md"}
 """Pages whose recordings/ needs several takes per phrase: those of C-VAU."""
 TWO_VIEWS = """
 import numpy as np
