@@ -96,9 +96,9 @@ def test_wrong_calls(tmp_path: Path, shards: Any) -> None:
     run("stats", *paths, *ASKED, "-o", out, "-q")
     rank = ("-v", "speaker=2", "-o", tmp_path / "m.safetensors")
     assert (
-        "statistics hold none" in run("train", out, *rank, "-l", "speaker=utt2spk", code=2).stderr
+        "statistics do not hold" in run("train", out, *rank, "-l", "speaker=utt2spk", code=2).stderr
     )
-    assert "statistics hold none" in run("train", out, *rank, "--reduce", "2", code=2).stderr
+    assert "statistics do not hold" in run("train", out, *rank, "--reduce", "2", code=2).stderr
     assert "name the labels" in run("train", paths[0], *rank, "-v", "channel=2", code=2).stderr
     assert (
         "no view 'channel'"

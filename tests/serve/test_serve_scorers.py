@@ -24,7 +24,7 @@ from service_problems import (
     sqlite_store,
 )
 
-from mvplda.decisions import OperatingPoint
+from mvplda.decisions import HalfThreshold, OperatingPoint
 from mvplda.model_files import load_model
 from mvplda.serve.app import create_app
 from mvplda.serve.keys import MasterKey
@@ -113,6 +113,10 @@ def test_the_default_model_is_described_in_one_case_style():
     assert [name for name in field_names(about) if "_" in name] == []
 
 
+def point_of_voice(threshold: float, far: float) -> OperatingPoint:
+    return OperatingPoint.from_halves({"speaker": HalfThreshold(threshold)}, far=far)
+
+
 def test_identification_is_as_strict_as_the_service_is_set(tmp_path):
     bundle = copy(make_bundle(1))
 
@@ -127,11 +131,11 @@ def test_identification_is_as_strict_as_the_service_is_set(tmp_path):
     llr = identified()[1]
     assert llr > 1
     limits = {0.01: llr + 0.5, 0.05: llr - 0.5, 0.001: llr + 0.7}
-    points = [OperatingPoint(threshold, far=far) for far, threshold in limits.items()]
+    points = [point_of_voice(threshold, far) for far, threshold in limits.items()]
     bundle.points = {**(bundle.points or {}), "speaker": points}
     assert identified(Settings(far=0.05))[0]
     assert not identified(Settings(far=0.001))[0]
     # 2 %, where nothing is set: the point for 1 % promises as much
     assert not identified()[0]
-    bundle.points = {"speaker": [*points, OperatingPoint(llr - 0.2, far=0.02)]}
+    bundle.points = {"speaker": [*points, point_of_voice(llr - 0.2, 0.02)]}
     assert identified()[0]
