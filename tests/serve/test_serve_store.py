@@ -182,4 +182,7 @@ def test_voices_in_memory_are_those_of_the_database_whatever_happens_to_them(tmp
                 # it chooses whom to score exactly: never below the LLR of the voice, calibrated without the words
                 heard_alone = model.side([[Cell("", share, 1)]], False)
                 raw = model.scorer.llr(model.side([cells], False), heard_alone, VOICE, dtype=float)
-                assert -1e-4 <= quick[n] - model.calibrated(raw[0])[0] <= 1.0
+                exact = model.calibrated(raw[0])[0]
+                # the lower the LLR, the coarser the bound; such profiles are not named
+                size = max(0.0, -exact)
+                assert -1e-4 - 5e-4 * size <= quick[n] - exact <= 1.0 + 0.1 * size

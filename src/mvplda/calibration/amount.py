@@ -253,6 +253,17 @@ class AmountCalibrator(Calibrator):
 
     def check_state(self) -> None:
         """Raise an error unless the calibrator gives finite log-likelihoods for ordinary input."""
+        _check_numbers(self.slopes_, "slopes_")
+        _check_numbers(self.constants_, "constants_")
+        if set(self.slopes_) != set(self.constants_):
+            raise DataError("slopes_ and constants_ must have the same views")
+        if not isinstance(self.measures_, dict):
+            raise DataError("measures_ must give a range for each measure")
+        allowed = len(self.measures_) + 1
+        if any(len(row) > allowed for row in (*self.slopes_.values(), *self.constants_.values())):
+            raise DataError(
+                f"expected at most {allowed} coefficients per view: one more than measures"
+            )
         views = list(self.slopes_)
         hypotheses: list[Hypothesis] = [tuple(views), *((view,) for view in views), ()]
         check_answers(self, lambda X: [*self.transform(dict.fromkeys(hypotheses, X)).values()], 1)
@@ -510,3 +521,14 @@ def _fit_additive(
         raise NumericalError("the calibration is not finite: check that the log-likelihoods are")
     fitted: Array = np.exp(result.x[0]) * result.x[1:]
     return fitted
+
+
+def _check_numbers(table: object, name: str) -> None:
+    """Raise an error unless a table has at least one finite number for each view."""
+    if not isinstance(table, dict) or not all(
+        isinstance(row, dict)
+        and row
+        and all(isinstance(x, int | float) and np.isfinite(x) for x in row.values())
+        for row in table.values()
+    ):
+        raise DataError(f"{name} must give finite coefficients for each view")
