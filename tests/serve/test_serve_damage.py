@@ -325,6 +325,37 @@ def test_whatever_value_is_changed_nobody_else_is_touched(bench):
         assert [answer.status_code for answer in repaired] == [200, 200], (column, value)
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        "profiles.user_id",
+        "profiles.phrases",
+        "profiles.consent",
+        "profiles.last_phrase",
+        "enrollments.phrase",
+        "enrollments.session",
+    ],
+)
+def test_text_that_is_no_utf8_is_one_persons_fault(tmp_path, column):
+    with make_bench(sqlite_store(tmp_path), FREE) as bench:
+        broken, other = bench.person(40), bench.person(41)
+        table, name = column.split(".")
+        key = "id" if table == "profiles" else "profile"
+        with bench.service.store.database.begin() as connection:
+            connection.exec_driver_sql(
+                f"UPDATE {table} SET {name} = CAST(X'61ff62' AS TEXT) WHERE {key} = '{broken}'"
+            )
+        calls = restarted(bench)
+        said = bench.world.say(41, 0)[0]
+        assert calls.verify(other, said).status_code == 200
+        found = calls("POST", "/v1/identify", json={"vector": said.tolist()})
+        assert found.status_code == 200
+        assert found.json()["identified"] == other
+        assert calls("GET", "/v1/profiles?top=1000").status_code == 200
+        assert calls.verify(broken, bench.world.say(40, 0)[0]).status_code < 500
+        assert calls("GET", f"/v1/profiles/{broken}").status_code < 500
+
+
 def test_rows_that_postgresql_cannot_read_are_left_out(postgres):
     with make_bench(Store(postgres.new_database()), FREE) as bench:
         broken, other = bench.person(40), bench.person(41)

@@ -260,6 +260,9 @@ def prepare_sqlite(engine: Engine) -> None:
     def _prepare(connection: sqlite3.Connection, record: object) -> None:
         # turn off the driver's own guess of where transactions begin; `_begin` does it
         connection.isolation_level = None
+        # a damaged text is read with replacement characters, so that one row does not fail a query about many; what
+        # was encrypted or signed for the original text is then found to be damaged
+        connection.text_factory = lambda text: text.decode("utf-8", "replace")
         pragmas = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON")
         for pragma in pragmas:
             connection.execute(f"PRAGMA {pragma}").close()
