@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import pairwise, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -326,6 +327,16 @@ def test_near_matches_weaken_the_phrase_only(calibrator: AmountCalibrator) -> No
     phrase = half(mixed, "phrase")
     assert (np.diff(phrase) < 0).all()
     assert phrase[2] < 0.5 < half(plain, "phrase")[2]
+
+
+@pytest.mark.parametrize("n", [399, 400, 401])
+def test_a_measure_that_never_changes_can_be_saved(n: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    truth = rng.integers(0, 2, n)
+    logs: Any = {("speaker",): rng.normal(np.where(truth == 0, 2.0, -2.0), 2.0), (): np.zeros(n)}
+    measures = {"log recordings": np.full(n, np.log(3.0))}
+    calibrator = AmountCalibrator().fit(logs, truth, speakers=np.arange(n) // 4, measures=measures)
+    calibrator.save(tmp_path / "c.safetensors")
 
 
 def test_wrong_input_is_refused(trials: dict[str, Any]) -> None:

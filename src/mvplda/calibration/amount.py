@@ -158,11 +158,10 @@ class AmountCalibrator(Calibrator):
                 raise DataError(
                     f"expected one finite number of {name!r} per trial, {weights.shape}; got shape {column.shape}"
                 )
-            self.measures_[name] = [
-                float(column.min()),
-                float(column.max()),
-                float(weights @ column),
-            ]
+            least, largest = float(column.min()), float(column.max())
+            # rounding may move the mean of equal amounts out of their range
+            typical = float(np.clip(weights @ column, least, largest))
+            self.measures_[name] = [least, largest, typical]
         return self._amounts(measures, weights.shape)
 
     def _amounts(self, measures: Measures | None, shape: tuple[int, ...]) -> Array:
