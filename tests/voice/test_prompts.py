@@ -8,7 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from mvplda.decisions import Decision
+from mvplda.decisions import Decision, HalfThreshold
 from mvplda.exceptions import FetchError
 from mvplda.voice.audio.decode import read_audio
 from mvplda.voice.extractors.decoder import load_decoder
@@ -90,6 +90,22 @@ def test_voice_and_words_are_both_required(voice, log_probability, answer, reaso
         "speaker": voice,
         "phrase": "accept" if log_probability == -1 else "reject",
     }
+
+
+@pytest.mark.parametrize(
+    ("log_probability", "sentence"),
+    [
+        (-1.0, "Accepted: same speaker and phrase (speaker LLR +7.00, accepts from 5.00)."),
+        (-30.0, "Rejected: wrong phrase (speaker LLR +7.00, accepts from 5.00)."),
+    ],
+)
+def test_a_sentence_has_no_threshold_of_prompted_words(log_probability, sentence):
+    halves = {"speaker": HalfThreshold(5.0)}
+    llrs = {"speaker": 7.0}
+    decision = Decision("accept", None, 7.0, 5.0, {}, {"speaker": "accept"}, llrs, halves=halves)
+    both = with_prompt(decision, ("stop", "two"), log_probability)
+    assert both.sentence() == sentence
+    assert set(both.to_dict()["halves"]) == {"speaker"}
 
 
 @pytest.mark.parametrize("reason", ["suspected_replay", "unusable_recording"])

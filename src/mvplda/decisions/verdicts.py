@@ -115,7 +115,9 @@ class Decision:
         same = f"same {' and '.join(self.views) or 'speaker'}"
         odds = odds_text(self.llr)
         if self.halves:
-            return f"{self._outcome(same)} ({'; '.join(map(self._half_text, self.views))})."
+            # prompted words have a verdict, but no threshold of an LLR
+            halves = "; ".join(self._half_text(view) for view in self.views if view in self.halves)
+            return f"{self._outcome(same)} ({halves})."
         if self.reason is None:
             return f"{self._outcome(same)} (LLR {self.llr:+.2f}, {odds})."
         direction = "for" if self.llr >= 0 else "against"

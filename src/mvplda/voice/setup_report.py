@@ -73,8 +73,10 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
 def evidence_sentence(people: int) -> str:
     """Return what a number of people can show about the share of accepted impostors, as a sentence."""
     limit = 300 / people
+    if limit >= 100:
+        return f"{people} people are too few to show a share of impostors (rule of three). Measure it on more people."
     return (
-        f"{people} people can show shares of impostors down to {min(limit, 100.0):.2g} %: with none accepted, up to "
+        f"{people} people can show shares of impostors down to {limit:.2g} %: with none accepted, up to "
         f"3 / {people} may still be (rule of three). Measure smaller shares on more people."
     )
 
