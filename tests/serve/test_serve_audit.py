@@ -125,6 +125,14 @@ def test_a_truncated_audit_is_named(bench: Bench) -> None:
     assert any("changed: the head of a chain, before entry" in line for line in findings(bench))
 
 
+@pytest.mark.parametrize("column", ["first", "number"])
+def test_a_head_whose_number_is_a_text_is_named(bench: Bench, column: str) -> None:
+    if bench.service.store.is_postgres:
+        pytest.skip("PostgreSQL stores no text in a column of numbers")
+    change(bench, sa.text(f"UPDATE audit_heads SET {column} = 'x' WHERE chain = 0"))
+    assert findings(bench)[0] == "changed: the head of chain 0"
+
+
 def test_reordered_entries_are_named(bench: Bench) -> None:
     one, other = rows(bench)[3], rows(bench)[6]
     ids = [(one.id, -1), (other.id, one.id), (-1, other.id)]

@@ -214,13 +214,29 @@ def test_a_held_row_is_marked_later(postgres):
         assert calls("GET", f"/v1/profiles/{broken}").json()["state"] == "damaged"
 
 
-def test_a_damaged_audit_entry_hides_no_other(bench):
+@pytest.mark.parametrize(
+    "changed", ["detail = '{'", """detail = '{"at": 5}'""", """detail = '{"id": "7"}'"""]
+)
+def test_a_damaged_audit_entry_hides_no_other(bench, changed):
     name = bench.person(40)
     with bench.service.store.write() as work:
-        work.run("UPDATE audit SET detail = '{' WHERE id = (SELECT min(id) FROM audit)")
+        work.run(
+            f"UPDATE audit SET {changed.replace(':', chr(92) + ':')} WHERE id = (SELECT min(id) FROM audit)"
+        )
     items = bench.calls("GET", f"/v1/audit?profileId={name}").json()["items"]
     assert len(items) == 4
     assert items[-1]["damaged"] is True
+    assert bench.calls("GET", f"/v1/profiles/{name}/export").status_code == 200
+
+
+@pytest.mark.parametrize("changed", ["caller = X'ff'", "action = X'ff'"])
+def test_an_audit_entry_of_another_type_hides_no_other(tmp_path, changed):
+    with make_bench(sqlite_store(tmp_path), FREE) as bench:
+        name = bench.person(40)
+        with bench.service.store.write() as work:
+            work.run(f"UPDATE audit SET {changed} WHERE id = (SELECT min(id) FROM audit)")
+        items = bench.calls("GET", f"/v1/audit?profileId={name}").json()["items"]
+        assert [item.get("damaged", False) for item in items] == [False, False, False, True]
 
 
 def test_the_command_check_names_damage_and_ends_with_a_status(tmp_path, monkeypatch):

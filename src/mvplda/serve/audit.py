@@ -241,6 +241,9 @@ class AuditChain:
                 continue
             if self.sealed(head) != head:
                 report.findings.append(f"changed: the head of chain {number}")
+            if not isinstance(head.first, int) or not isinstance(head.number, int):
+                # without its numbers the chain cannot be followed
+                continue
             expected = (receipt or {}).get(number)
             walk = Walk(self, head, expected)
             report.entries += sum(1 for _ in walk.entries(work))
@@ -430,16 +433,32 @@ def all_entries(store: Store) -> Iterator[AuditEntry]:
 
 
 def audit_entry(row: AuditRow) -> AuditEntry:
-    """Return an audit entry with the field names of the API; its detail is added as further fields."""
-    return AuditEntry(
-        id=str(row.id),
-        at=stored_iso(row.at),
-        caller=row.caller,
-        action=row.action,
-        profileId=row.profile,
-        resultId=row.result_id,
-        **audit_detail(row),
-    )
+    """Return an audit entry with the field names of the API; its detail is added as further fields.
+
+    A damaged one is marked, because it must not hide all others.
+    """
+    try:
+        return AuditEntry(
+            id=str(row.id),
+            at=stored_iso(row.at),
+            caller=row.caller,
+            action=row.action,
+            profileId=row.profile,
+            resultId=row.result_id,
+            **audit_detail(row),
+        )
+    except (TypeError, ValueError):
+        # a value of another type, or a detail with the name of a field
+        damaged: dict[str, Any] = {"damaged": True}
+        return AuditEntry(
+            id=str(row.id),
+            at=stored_iso(row.at),
+            caller="",
+            action="",
+            profileId=None,
+            resultId=None,
+            **damaged,
+        )
 
 
 def audit_detail(row: AuditRow) -> dict[str, Any]:
