@@ -317,6 +317,14 @@ def _lines(head: list[str], rows: Rows, left: int = 1) -> list[str]:
     return [lines[0], "|" + "|".join(marks) + "|", *lines[1:]]
 
 
+def _merged(rows: Rows, name: int) -> Rows:
+    """Join the names of rows, at column `name`, whose other cells are equal."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        names.setdefault((*row[:name], *row[name + 1 :]), []).append(row[name])
+    return [[*cells[:name], ", ".join(joined), *cells[name:]] for cells, joined in names.items()]
+
+
 def _read(name: str) -> Any:
     return json.loads((RESULTS / name).read_text(encoding="utf-8"))
 
@@ -678,10 +686,12 @@ def changed_copies() -> list[str]:
         return [f"{row['recognised as copies']:,} of {row['pairs']:,}" for row in rows]
 
     honest = [found["honest pairs"][name] for name in CORPORA_OF_COPIES]
-    lines = [["two recordings of a phrase by one person: taken for copies", *cells(honest)]]
+    lines = [["taken for copies: two recordings of a phrase by one person", *cells(honest)]]
+    changes = []
     for change in next(iter(found["copies"].values())):
         rows = [found["copies"][name][change] for name in CORPORA_OF_COPIES]
-        lines.append([f"{change}: recognised", *cells(rows)])
+        changes.append([change, *cells(rows)])
+    lines += [[f"recognised: {name}", *counts] for name, *counts in _merged(changes, 0)]
     return _lines(["", *CORPORA_OF_COPIES.values()], lines, left=1)
 
 
@@ -707,10 +717,14 @@ def prompted_words() -> list[str]:
     for name in PROMPT_ROWS:
         cells = [cell_of(results["text and voice"][name]) for results in found.values()]
         lines.append([f"text and voice: {name}", *cells])
-    for condition in next(iter(found.values()))["text"]:
-        for name in TEXT_ROWS:
-            cells = [cell_of(results["text"][condition][name]) for results in found.values()]
-            lines.append([f"text, {condition}: {name}", *cells])
+    for name in TEXT_ROWS:
+        rows = [
+            [condition, *(cell_of(results["text"][condition][name]) for results in found.values())]
+            for condition in next(iter(found.values()))["text"]
+        ]
+        lines += [
+            [f"text, {name}: {conditions}", *cells] for conditions, *cells in _merged(rows, 0)
+        ]
     for name, row in outside.items():
         lines.append([f"text: {name}", cell_of(row), ""])
     return _lines(["accepted, % (95 % interval)", *found], lines, left=1)
@@ -747,7 +761,7 @@ def accepted_attacks() -> list[str]:
     lines = [
         [*key, *(cells.get(folder, "") for folder in people)] for key, cells in by_attack.items()
     ]
-    return _lines(head, lines, left=2)
+    return _lines(head, _merged(lines, 0), left=2)
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
