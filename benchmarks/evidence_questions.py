@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import log_expit, logsumexp
 
-from benchmarks.evidence_data import DATA_SETS, Split, make_split
+from benchmarks.evidence_data import DATA_SETS, SPLITS, Split, make_split
 from benchmarks.evidence_errors import KINDS, Errors
 from benchmarks.evidence_systems import ITERATIONS, Reduced, best_by, cosine_scores, quiet
 from mvplda import PLDA
@@ -21,7 +21,6 @@ from mvplda.models.selection import Selection
 Array = np.ndarray
 SYSTEMS = {"PLDA": "combined", "two views": "views", "three views": "interaction"}
 """Models of both labels by their structure, with full noise and ranks that are chosen on held-out people."""
-SPLITS = 3
 NOISES = ("full",)
 FEW_CLASSES = 8
 """Fewest classes of a label that can be held out."""
