@@ -150,7 +150,7 @@ def again(rows: Mapping[str, Row]) -> Cells:
 
 
 def questions(rows: Mapping[str, Row]) -> Cells:
-    """Total of the joint models and of the best work-around with one label, by question."""
+    """Total of the joint models and of the best work-around with one label; a question stands in its first row."""
     head = ["question", "data", "cosine", "work-around", "EER, %", "joint model", "EER, %", "ratio"]
     lines = [head]
     for question, title in QUESTION_NAMES.items():
@@ -163,6 +163,7 @@ def questions(rows: Mapping[str, Row]) -> Cells:
             dataset = NAMES[name.partition(":")[0]].partition(",")[0]
             cells.insert(0, error(row, "cosine"))
             lines.append([title, dataset, *cells, ratio(row, f"{best} / {reference}")])
+            title = ""
     return lines
 
 
