@@ -437,9 +437,13 @@ HEAD = (
 )
 
 
-def _default_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+MAIN_COLUMNS = 9
+"""Columns of the table of main rows: the shares of trials that are accepted."""
+
+
+def _default_rows(rows: Sequence[Mapping[str, Any]], columns: int) -> list[str]:
     """Lines of a table: shares of trials that are accepted and EERs in %."""
-    lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
+    lines = ["| " + " | ".join(HEAD[:columns]) + " |", "|" + "---|" * columns]
     for row in rows:
         accepted, strict = (row[f"accepted at {far} %"] for far in ("1", "0.1"))
         cells = [row["corpus left out"], _enrolment(row), row["condition"]]
@@ -451,7 +455,7 @@ def _default_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         for view in ("speaker", "phrase"):
             cost, least = (row.get(f"Cllr {view}{which}") for which in ("", ", least"))
             cells.append("" if cost is None else f"{cost:.3f} ({least:.3f})")
-        lines.append("| " + " | ".join(cells) + " |")
+        lines.append("| " + " | ".join(cells[:columns]) + " |")
     return lines
 
 
@@ -478,7 +482,7 @@ def default_model(kind: str) -> list[str]:
     chosen = {"all": every, "nearly": near, "alone": alone}
     chosen["few"] = [row for row in rows if row not in every + near + alone]
     chosen["main"] = [row for row in rows if _case(row) in DEFAULT_MAIN]
-    return _default_rows(chosen[kind])
+    return _default_rows(chosen[kind], MAIN_COLUMNS if kind == "main" else len(HEAD))
 
 
 def _case(row: Mapping[str, Any]) -> tuple[Any, ...]:
