@@ -83,15 +83,9 @@ def tags_in_table() -> dict[str, set[str]]:
     """Tag -> files that section 11 of docs/math.md gives for it."""
     section = (DOCS / "math.md").read_text(encoding="utf-8").partition("## 11. Tags")[2]
     found: dict[str, set[str]] = {}
-    for tags, files in re.findall(
-        r"^\| ([A-Z]\d[^|]*)\|[^|]*\|([^|]*)\|$", section, flags=re.MULTILINE
-    ):
-        first, *others = re.findall(r"([A-Z])(\d+)", tags)
-        numbers = [first, *others]
-        if " to " in tags:
-            numbers = [(first[0], str(k)) for k in range(int(first[1]), int(others[-1][1]) + 1)]
-        for letter, number in numbers:
-            found[letter + number] = set(re.findall(r"`([^`]+)`", files))
+    for tags, files in re.findall(r"^\| ([A-Z]\d[^|]*)\|([^|]*)\|$", section, flags=re.MULTILINE):
+        for tag in re.findall(r"[A-Z]\d+", tags):
+            found[tag] = set(re.findall(r"`([^`]+)`", files))
     return found
 
 
