@@ -143,6 +143,14 @@ def test_committees_of_both_labels_and_of_the_combined_one(small):
     assert combined != both
 
 
+def test_vectors_of_a_trained_network_are_divided_once():
+    vectors = miniature()
+    trained = tuple(np.unique(vectors.person)[:12].tolist())
+    assert len(evidence.divided(vectors, 3)) == 3
+    (split,) = evidence.divided(replace(vectors, fixed=trained), 3)
+    assert set(vectors.person[split.train]) == set(trained)
+
+
 def test_other_divisions_have_other_seeds(small):
     first, other = (
         evidence.factorial("digilets", NOWHERE, NOWHERE, splits=1, first=first) for first in (0, 5)
