@@ -15,6 +15,7 @@ from .options import COUNT, JSON, QUIET, extractor_option
 
 if TYPE_CHECKING:
     from ..voice.audio.decode import FileSegment
+    from ..voice.audio.folders import Recordings
     from ..voice.audio.quality import Quality
     from ..voice.extractors.extractor import ExtractedVectors, OnError
     from .options import Texts
@@ -132,7 +133,8 @@ def check_extractor(file: str) -> None:
     "-o",
     "--output",
     required=True,
-    help="Write the vectors to this file; its suffix sets the format: .scp, .ark, .npz, .parquet, .csv.",
+    help="Write the vectors to this file; its suffix sets the format: .scp, .ark, .npz, .parquet, .csv. With "
+    "{shard} in the name of an .npz or .parquet file, write numbered shards.",
 )
 @click.option(
     "--on-error",
@@ -141,6 +143,11 @@ def check_extractor(file: str) -> None:
     help="Stop at an unusable recording, or report and skip it.",
 )
 @click.option("--workers", type=COUNT, default=1, help="Number of processes that make vectors.")
+@click.option(
+    "--scheduler",
+    help="Make the shards on the workers of the Dask scheduler at this address.",
+)
+@click.option("--shard-size", type=COUNT, help="Number of recordings per shard.  [default: 1000]")
 @QUIET
 def extract_command(
     sources: Texts,
@@ -148,22 +155,27 @@ def extract_command(
     output: str,
     on_error: OnError,
     workers: int,
+    scheduler: str | None,
+    shard_size: int | None,
     quiet: bool,
 ) -> None:
     """Make a vector of each recording.
 
     SOURCE is a sound file, a folder of sound files or a list (wav.scp). Folders are named by speaker, folders inside
-    them by phrase (anna/hello/1.wav). An .npz file stores these labels as arrays; for .scp and .ark they are written
-    to utt2spk and utt2phrase in the same folder.
+    them by phrase (anna/hello/1.wav). An .npz or .parquet file stores these labels beside the vectors; for .scp and
+    .ark they are written to utt2spk and utt2phrase in the same folder.
 
     The output stores the name of the extractor and its recipe; other commands refuse to mix vectors of different
     extractors. Progress is saved in OUTPUT.unfinished: run the same command again to resume after an interruption.
+    Shards are resumed by the notes PART.finished beside them.
 
     \b
     Examples:
       mvplda extract recordings/ --extractor campplus --extractor words -o vectors.npz
       mvplda extract anna/ bob/ --extractor model.onnx -o vectors.scp --on-error skip
+      mvplda extract wav.scp -x campplus -o 'vectors/part-{shard}.npz' --scheduler tcp://head:8786
     """
+    from ..distributed.outputs import is_sharded
     from ..exceptions import DataError
     from ..io.streams import check_ids
     from ..io.vectors import check_vectors_writable
@@ -171,6 +183,17 @@ def extract_command(
     from ..voice.extractors import load_extractor
     from ..voice.setup_report import skipped_lines
 
+    if is_sharded(output):
+        recordings = list_recordings(sources)
+        _extract_shards(
+            recordings, extractors, output, shard_size, on_error, workers, scheduler, quiet
+        )
+        return
+    if scheduler is not None or shard_size is not None:
+        raise click.UsageError(
+            "--scheduler and --shard-size write shards: pass -o with {shard} in the name, such as "
+            "'vectors/part-{shard}.npz'"
+        )
     check_vectors_writable(output)
     recordings = list_recordings(sources)
     check_ids(recordings.ids)
@@ -203,6 +226,43 @@ def extract_command(
         )
 
 
+def _extract_shards(
+    recordings: Recordings,
+    networks: Texts,
+    output: str,
+    shard_size: int | None,
+    on_error: OnError,
+    workers: int,
+    scheduler: str | None,
+    quiet: bool,
+) -> None:
+    """Extract vectors in shards and summarise them on standard error."""
+    from ..voice.extractors.shards import SHARD_SIZE, extract_shards, merged
+
+    summaries = extract_shards(
+        recordings,
+        networks,
+        output,
+        shard_size=shard_size or SHARD_SIZE,
+        on_error=on_error,
+        workers=workers,
+        scheduler=scheduler,
+        progress=not quiet,
+    )
+    whole = merged(summaries, output)
+    for name, reason in whole.skipped:
+        click.echo(f"mvplda: skipped {name}: {reason}", err=True)
+    for fault, (count, name) in whole.faults.items():
+        click.echo(_fault_line(fault, count, whole.vectors, name), err=True)
+    if not quiet:
+        unusable = whole.recordings - whole.usable
+        click.echo(
+            f"wrote {whole.vectors} vectors in {len(summaries)} shards to {output}\n"
+            f"failure to acquire: {unusable} of {whole.recordings} recordings",
+            err=True,
+        )
+
+
 def write_labelled(
     path: str,
     ids: list[str],
@@ -210,18 +270,14 @@ def write_labelled(
     extractor: str,
     labels: Mapping[str, Sequence[str]],
 ) -> None:
-    """Write vectors, and their labels for formats that support labels."""
+    """Write vectors with their labels, for Kaldi's formats in lists beside the vectors."""
     import numpy as np
 
-    from ..atomic_files import atomic_write
     from ..io.lists import write_map
     from ..io.vectors import VectorSet, write_vectors
 
-    write_vectors(path, VectorSet(np.array(ids), extracted.X, extractor))
-    if path.endswith(".npz"):
-        with atomic_write(path) as (temporary,), open(temporary, "wb") as file:
-            np.savez(file, X=extracted.X, ids=ids, **labels)  # type: ignore[arg-type]
-    elif path.endswith((".scp", ".ark")):
+    write_vectors(path, VectorSet(np.array(ids), extracted.X, extractor), labels)
+    if path.endswith((".scp", ".ark")):
         for view, column in labels.items():
             name = f"utt2{'spk' if view == 'speaker' else view}"
             # a vector without a label is not listed
@@ -251,11 +307,17 @@ def warn_of_faults(qualities: Mapping[str, Quality]) -> None:
     for fault in FAULTS:
         affected = [name for name, quality in qualities.items() if fault in quality.warnings]
         if affected:
-            click.echo(
-                f"mvplda: warning: {fault}: {len(affected)} of {len(qualities)} recordings, such as {affected[0]} "
-                f"({FAULTS[fault]})",
-                err=True,
-            )
+            click.echo(_fault_line(fault, len(affected), len(qualities), affected[0]), err=True)
+
+
+def _fault_line(fault: str, affected: int, recordings: int, example: str) -> str:
+    """Return the warning of a fault."""
+    from ..decisions import FAULTS
+
+    return (
+        f"mvplda: warning: {fault}: {affected} of {recordings} recordings, such as {example} "
+        f"({FAULTS[fault]})"
+    )
 
 
 @click.command("quality")

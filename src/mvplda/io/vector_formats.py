@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
@@ -194,10 +194,11 @@ class NpyReader(Reader):
                 yield Batch(stream.rows(count), names)
 
 
-def write_npz(path: Path, ids: Names, X: Vectors) -> None:
-    """Write the arrays ``X`` and ``ids``."""
+def write_npz(path: Path, ids: Names, X: Vectors, labels: Mapping[str, Sequence[str]]) -> None:
+    """Write the arrays ``X`` and ``ids``, and one array of labels per view."""
+    columns = {view: np.array(column) for view, column in labels.items()}
     with path.open("wb") as file:
-        np.savez(file, X=X, ids=ids)
+        np.savez(file, **{"X": X, "ids": ids, **columns})  # type: ignore[arg-type]
 
 
 class ParquetReader(Reader):
@@ -274,13 +275,14 @@ class ParquetReader(Reader):
         return np.asarray(flat.reshape(len(column), widths[0]))
 
 
-def write_parquet(path: Path, ids: Names, X: Vectors) -> None:
-    """Write the columns ``id`` and ``vector``, with checksums."""
+def write_parquet(path: Path, ids: Names, X: Vectors, labels: Mapping[str, Sequence[str]]) -> None:
+    """Write the columns ``id`` and ``vector``, and one column of labels per view, with checksums."""
     arrow = need("pyarrow")
     numbers = arrow.array(np.ascontiguousarray(X).reshape(-1))
     vectors = arrow.FixedSizeListArray.from_arrays(numbers, X.shape[1])
     names = arrow.array(ids.tolist(), type=arrow.string())
-    table = arrow.table({"id": names, "vector": vectors})
+    columns = {view: arrow.array(list(column), arrow.string()) for view, column in labels.items()}
+    table = arrow.table({"id": names, "vector": vectors, **columns})
     need("pyarrow.parquet").write_table(table, path, write_page_checksum=True)
 
 
@@ -313,7 +315,7 @@ class CsvReader(Reader):
         yield Batch(np.array(numbers).T, names, labels)
 
 
-def write_csv(path: Path, ids: Names, X: Vectors) -> None:
-    """Write a column ``id`` and one column per dimension."""
+def write_csv(path: Path, ids: Names, X: Vectors, labels: Mapping[str, Sequence[str]]) -> None:
+    """Write a column ``id`` and one column per dimension; labels, which may be numbers, are not written."""
     columns = {"id": ids, **{f"x{k}": column for k, column in enumerate(X.T)}}
     write_table(path, columns)

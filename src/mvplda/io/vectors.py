@@ -36,6 +36,9 @@ from .lists import as_objects, read_labels
 from .streams import Names, OnDisk, as_names, check_ids, fail, is_stream, repeated
 from .tables import Numbers, suffix_of
 
+LabelColumns = Mapping[str, Sequence[str]]
+"""Label of each vector by view."""
+
 WHOLE = 2**28
 """Size in bytes of a batch when a whole file is read."""
 
@@ -44,7 +47,7 @@ class Format(NamedTuple):
     """Reader and writer of a file format, and the first bytes of its files; no writer: the format is read only."""
 
     reader: Callable[[OnDisk], Reader]
-    write: Callable[[Path, Names, Vectors], None] | None
+    write: Callable[[Path, Names, Vectors, LabelColumns], None] | None
     magic: bytes | None = None
 
 
@@ -277,11 +280,14 @@ def read_extractor(path: PathLike) -> str | None:
         fail(note, f"{reason}: write it again, or delete it")
 
 
-def write_vectors(path: PathLike, vectors: VectorSet) -> None:
+def write_vectors(path: PathLike, vectors: VectorSet, labels: LabelColumns | None = None) -> None:
     """Write vectors and ids atomically; the suffix or a Kaldi prefix sets the format.
 
     ``x.scp`` writes ``x.ark`` beside it; ``x.ark`` writes no ``.scp``. The name of the extractor goes to the note
     ``PATH.extractor``; without a name, an old note is removed, because it describes other vectors.
+
+    labels : {view: label of each vector}, stored as arrays of ``.npz`` and columns of ``.parquet``; other formats have
+        none
     """
     count, first = repeated(check_ids(vectors.ids.tolist()))
     if count:
@@ -298,7 +304,7 @@ def write_vectors(path: PathLike, vectors: VectorSet) -> None:
 
             write_kaldi(path, scratch[: len(files)], vectors.ids, vectors.X)
         else:
-            _writer(path)(scratch[0], vectors.ids, vectors.X)
+            _writer(path)(scratch[0], vectors.ids, vectors.X, labels or {})
         for note in scratch[len(files) :]:
             note.write_text(f"{vectors.extractor}\n", encoding="utf-8")
         for (
@@ -322,7 +328,7 @@ def written_files(path: PathLike) -> list[Path]:
     return [Path(path)]
 
 
-def _writer(path: PathLike) -> Callable[[Path, Names, Vectors], None]:
+def _writer(path: PathLike) -> Callable[[Path, Names, Vectors, LabelColumns], None]:
     """Return the writer of a path's format; raise `ParameterError` if there is none."""
     format = FORMATS.get(suffix_of(path))
     if format is None or format.write is None:
