@@ -1,4 +1,4 @@
-"""Files that are written all or nothing, and types of files by their first bytes."""
+"""Writing of files, all or nothing, and detection of file types by their first bytes."""
 
 from __future__ import annotations
 

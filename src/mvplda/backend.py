@@ -87,7 +87,8 @@ class Numpy:
 
     gram_rows : rows per step of a Gram matrix
     block_elements : numbers in the stacked blocks of a step, small enough to stay in the cache
-    per_count_gram_elements : size of the largest set of Gram matrices that replaces the rows of the leaf
+    per_count_gram_elements : upper limit of the numbers in all Gram matrices of a fit (`mvplda.inference.leaf`);
+        beyond it, the fit stores a row per class of the leaf view instead
     """
 
     gram_rows = 2048

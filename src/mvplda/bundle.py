@@ -504,7 +504,7 @@ class Bundle(BaseScorer, Estimator):
 
 
 def _only_undeployed(entries: Mapping[str, V] | None) -> dict[str, V]:
-    """Return the entries of single comparisons, by the key of their question."""
+    """Return the entries for comparisons with a single profile (`Bundle.paired`), with plain question keys."""
     suffix = f"|{UNDEPLOYED}"
     return {
         key.removesuffix(suffix): entry
@@ -514,7 +514,7 @@ def _only_undeployed(entries: Mapping[str, V] | None) -> dict[str, V]:
 
 
 def _without_undeployed(entries: Mapping[str, V] | None) -> dict[str, V] | None:
-    """Return the entries by question key without those of single comparisons."""
+    """Return all entries except those for comparisons with a single profile (`Bundle.paired`)."""
     if entries is None:
         return None
     return {key: entry for key, entry in entries.items() if not key.endswith(f"|{UNDEPLOYED}")}

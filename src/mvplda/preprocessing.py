@@ -165,15 +165,22 @@ class Whitening(Reduction):
 
 
 def _varying_axes(X: FloatArray, limit: int | None, floor: float) -> tuple[Array, Array, Array]:
-    """Return mean, variances and axes (as columns) of the principal axes along which vectors vary, at most `limit`.
+    """Compute the principal axes along which vectors vary, at most `limit` of them.
 
-    The variances are compared with columns scaled to unit variance: in the units of the data a small variance may be a
-    matter of units. With s the standard deviations of the columns, and U, l axes and variances of the correlation, the
-    covariance is B B^T, B = s U sqrt(l). Its principal axes are U sqrt(1 / l) / s in the range of B, rotated by the
-    right singular vectors of B, and normalised. This way columns in small units keep their precision beside columns in
-    large units, which B B^T would lose.
+    Returns the mean, the variances in descending order, and the axes as columns.
 
-    floor : smallest variance of an axis, relative to the largest
+    The decision which axes vary is made with columns scaled to unit variance, so that it does not depend on units.
+    The axes themselves are those of the covariance, but the covariance is never formed: columns in small units would
+    lose their digits beside columns in large units. Let
+
+        s      standard deviations of the columns, as a diagonal matrix
+        U, l   principal axes and variances of the correlation matrix
+        B      s U sqrt(l), so that the covariance is B B'
+        V      right singular vectors of B
+
+    The axes of the covariance are the columns of s^-1 U sqrt(1 / l) V, projected to the range of B and normalised.
+
+    floor : smallest variance of an axis of the correlation, relative to the largest
     """
     mean, centred, variance = _centred(X)
     constant = hardly_vary(variance, (1e-13 * mean) ** 2)
@@ -196,9 +203,8 @@ def _varying_axes(X: FloatArray, limit: int | None, floor: float) -> tuple[Array
         basis = np.linalg.qr(deviation[:, None] * U)[0]
         axes = basis @ (basis.T @ axes)
     lengths = np.linalg.norm(axes, axis=0)
-    order = np.argsort(lengths)[
-        :limit
-    ]  # the length of an axis is the inverse of its standard deviation
+    # The length of an axis is the inverse of its standard deviation.
+    order = np.argsort(lengths)[:limit]
     axes = axes[:, order] / lengths[order]
 
     if limit is not None and len(order) < limit:

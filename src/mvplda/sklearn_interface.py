@@ -17,7 +17,7 @@ class Estimator:
     """
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; `deep`: also those of estimators among them, as ``name__parameter``."""
+        """Return the parameters by name; with `deep`, also those of nested estimators, as ``name__parameter``."""
         parameters: dict[str, Any] = {}
         for name in _parameters_of(type(self)):
             value = getattr(self, name)

@@ -80,7 +80,7 @@ def checked_vectors(estimator: object, X: ArrayLike, *, reset: bool, least: int 
 def check_feature_names(estimator: object, X: Any, *, reset: bool) -> None:
     """Store the column names of a table, or raise an error if they differ from the stored names.
 
-    reset : keep the names of `X`, and forget earlier ones; arrays have no names
+    reset : store the names of `X` in place of earlier ones; arrays have no names
     """
     if reset:
         for name in ("feature_names_in_", "n_features_in_"):

@@ -224,7 +224,7 @@ def test_an_interrupted_move_of_keys_is_completed(tmp_path: Path) -> None:
     assert move_keys(store, target) == 2
     with store.database.begin() as connection:
         connection.execute(DATA_KEYS.insert(), [{"profile": "ann", "wrapped": b"another"}])
-    with pytest.raises(ParameterError, match="other data keys"):
+    with pytest.raises(ParameterError, match="data keys of another database"):
         move_keys(store, target)
     with store.database.begin() as connection:
         assert len(connection.execute(sa.select(DATA_KEYS)).all()) == 1

@@ -139,9 +139,10 @@ def _pairs_by_kind(vectors: LabelledVectors, domain: str) -> dict[str, BoolArray
 
 
 class Design(NamedTuple):
-    """How trials are deployed.
+    """Deployments in which trials are made for a calibration or an evaluation.
 
-    name : "named", "unnamed" or "alone"
+    name : "named": profiles have the names of their phrases; "unnamed": they have not; "alone": every profile is alone
+        in its deployment, as in `Bundle.paired`
     deployments : the deployments
     """
 
@@ -155,7 +156,7 @@ class Design(NamedTuple):
 
     @property
     def key_suffix(self) -> str:
-        """End of the keys of calibrations and points, see `Bundle.paired`."""
+        """Suffix of the question keys of calibrations and points in the bundle, see `Bundle.paired`."""
         return f"|{UNDEPLOYED}" if self.name == "alone" else ""
 
 
@@ -170,7 +171,7 @@ EVALUATION = {
 
 
 class LeftOutTrials:
-    """Trials of corpora by models of other corpora; models and trials are computed once.
+    """Trials of each corpus, scored by models that were fitted to other corpora; models and trials are cached.
 
     vectors : vectors of all corpora
     """
@@ -182,7 +183,7 @@ class LeftOutTrials:
         self._trials: dict[tuple[object, ...], list[DeploymentTrials]] = {}
 
     def model(self, left_out: Iterable[str] = ()) -> DomainPLDA:
-        """Return the model of all corpora but some."""
+        """Return the model fitted to all corpora except `left_out` and `CALIBRATION_ONLY`."""
         excluded = frozenset([*left_out, *CALIBRATION_ONLY])
         if excluded not in self._models:
             corpora = [name for name in self.corpora if name not in excluded]
@@ -194,7 +195,7 @@ class LeftOutTrials:
     def of(
         self, corpus: str, design: Design, left_out: Iterable[str] = (), seed: int = 0
     ) -> list[DeploymentTrials]:
-        """Return the trials of a corpus, scored by a model without this corpus and those of `left_out`."""
+        """Return the trials of a corpus, scored by a model that was fitted without it and without `left_out`."""
         excluded = frozenset([corpus, *left_out, *CALIBRATION_ONLY])
         key = (corpus, design, excluded, seed)
         if key not in self._trials:
@@ -211,7 +212,7 @@ class LeftOutTrials:
     def calibration(
         self, design: Design, views: tuple[str, ...] = VIEWS, left_out: str | None = None
     ) -> CalibratedTrials:
-        """Return the trials of all corpora but one, with a calibration that is fitted to them."""
+        """Return the trials of all corpora except `left_out`, with a calibration that is fitted to them."""
         others = [name for name in self.corpora if name != left_out]
         excluded = [] if left_out is None else [left_out]
         return CalibratedTrials(
@@ -290,7 +291,7 @@ def _kind_masks(trials: DeploymentTrials) -> dict[str, BoolArray]:
 def _errors(
     trials: DeploymentTrials, logs: Mapping[Hypothesis, Array], halves: Mapping[str, Array]
 ) -> Json:
-    """Return equal error rates beside those of cosines, and the cost Cllr of each half beside its least."""
+    """Return EER, Cllr and minimum Cllr of the speaker, the phrase and the total, and the EER of the cosines."""
     cosines = {"speaker": _mean_cosine(trials, VOICES), "phrase": _mean_cosine(trials, PHRASES)}
     cosines["total"] = cosines["speaker"] + cosines["phrase"]
     llrs = {**halves, "total": Question().ratio(VIEWS).of(logs)}
@@ -309,7 +310,7 @@ def _errors(
 
 
 def _mean_cosine(trials: DeploymentTrials, names: Sequence[str]) -> Array:
-    """Return the sum of the cosines of some blocks, each scaled to variance 1."""
+    """Return the sum of the cosines of the blocks `names`, each standardised over the trials."""
     return np.sum([_standardised(trials.cosines[name]) for name in names], axis=0)
 
 
@@ -325,7 +326,7 @@ class DesignParts(NamedTuple):
 
 
 def calibrate(material: LeftOutTrials, design: Design) -> DesignParts:
-    """Return calibrations and thresholds from models that leave out one corpus each."""
+    """Return calibrations and thresholds of a design, from models that leave out one corpus each."""
     parts = DesignParts({}, {})
     known = ["phrase"] if design.is_named else None
     for views in IMPOSTOR_KINDS:

@@ -44,9 +44,8 @@ class AmountCalibrator(Calibrator):
         (a_0 + sum over k of a_k m_k) V  +  b_0 + sum over k of b_k m_k
 
     and the log-likelihood of a hypothesis is the sum over its views, plus weighted joint evidence of several views and
-    evidence of near matches, as in `HypothesisCalibrator`. So the posterior of each view is that of its LLR. Outside
-    of the range of the fit, amounts count as those at its ends; trials without measures as those of the typical
-    amounts.
+    evidence of near matches, as in `HypothesisCalibrator`. The posterior of each view then follows from the LLR of the
+    view alone. Amounts outside the range of the fit are clipped to it; trials without measures get the typical amounts.
 
     All a_k are at least 0: with more evidence the slope does not fall. The b_k are limited so that the LLR of an
     impostor at the `quantile` of the raw LLRs, or below it, does not rise with any amount of evidence (docs/math.md,
@@ -359,9 +358,11 @@ class ViewDesign(NamedTuple):
 
 
 class ImpostorGrowth(NamedTuple):
-    """High quantile of impostors' raw LLRs as a function of the amounts: q(m) = q_0 + sum of q_k m_k, with q_k >= 0.
+    """High quantile of impostors' raw LLRs as a linear function of the amounts of evidence.
 
-    least : q_0
+    For amounts m_k, one per measure, the quantile is q(m) = q_0 + sum over k of q_k m_k, with q_k >= 0.
+
+    least : q_0, the quantile at the least amounts
     slopes : (measures,) q_k
     """
 

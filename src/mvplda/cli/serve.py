@@ -122,7 +122,7 @@ def serve_command(ctx: click.Context, /, **options: object) -> None:
 
 
 def offer_import(settings: Settings, service: Service) -> None:
-    """Name the command that imports the people of the model's folder, if there is nobody yet."""
+    """Print the command that imports the people of the model's folder, if the service has no profile yet."""
     from ..model_files import PROFILES_FILE
 
     folder = settings.model

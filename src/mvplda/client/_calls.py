@@ -78,12 +78,12 @@ class Call(Generic[Reply]):
 
 
 def once(headers: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return headers of a call that the service does once, however often it is sent."""
+    """Add a random Idempotency-Key to headers: the service executes a call once, however often it is sent."""
     return {**(headers or {}), "Idempotency-Key": secrets.token_urlsafe(18)}
 
 
 def given(**fields: Any) -> dict[str, Any]:
-    """Return the fields that have a value."""
+    """Return the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -178,7 +178,7 @@ def delete(profile_id: str) -> Call[Profile]:
 
 
 def error_of(status: int, headers: Mapping[str, str], content: bytes) -> ServiceError:
-    """Return the error of an answer that is no success."""
+    """Return the exception for an answer with an error status."""
     try:
         fields = dict(json.loads(content))
     except (ValueError, TypeError):

@@ -29,7 +29,7 @@ DEFAULT_RETRIES = RetryPolicy()
 
 
 class _Base:
-    """What both clients share: the options of the connection, and when a call is sent again."""
+    """Shared part of both clients: options of the connection, and waits before a call is repeated."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class _Base:
         self._errors: type[Exception] = need("httpx").TransportError
 
     def _wait(self, call: Call[Any], attempt: int, error: Exception) -> float:
-        """Return the seconds before the call is sent again; raise if it is not."""
+        """Return the seconds to wait before the next attempt; raise the error if there is none."""
         refusal = error if isinstance(error, ServiceError) else None
         wait = self._retries.wait(attempt, refusal)
         if wait is not None:

@@ -296,7 +296,7 @@ def point_for(
 
 
 def _offered(points: Sequence[OperatingPoint]) -> str:
-    """Return why a smaller share than those of the points cannot be chosen, and which can."""
+    """Return why no smaller share than those of the points can be chosen, and the list of shares that can, as text."""
     shares = sorted({point.far for point in points if point.far is not None}, reverse=True)
     strictest = next(point for point in points if point.far == shares[-1])
     people = "too few people" if strictest.people is None else f"{strictest.people} people"

@@ -313,7 +313,7 @@ def _decide_trial(
 
 
 def _view_verdict(evidence: ViewEvidence, llr: float, point: OperatingPoint) -> Verdict:
-    """Return the verdict about a view that does not fail; an accepted trial accepts each of its views."""
+    """Return accept or inconclusive for a view that is not rejected; each view of an accepted trial is accepted."""
     if max(llr, evidence.llr) >= point.threshold:
         return "accept"
     return "inconclusive"
@@ -325,7 +325,10 @@ def _reason(
     evidence: Mapping[str, ViewEvidence],
     probabilities: Mapping[str, float],
 ) -> str:
-    """Return the reason of a verdict other than accept; if some of several views failed, it names the least likely."""
+    """Return the reason of a verdict other than accept.
+
+    If several views failed, but not all of them, the reason names the view with the lowest LLR.
+    """
     spoof = probabilities.get(SPOOF, 0.0)
     if spoof > 0.5:
         return "suspected_replay"

@@ -294,7 +294,7 @@ def largest_rank(statistics: SufficientStatistics, view: str) -> int:
 
 
 def labelled_classes(statistics: SufficientStatistics, view: str) -> int:
-    """Return the number of classes of a view that have a label, for an interaction in all its parts.
+    """Return the number of classes of a view with a label; classes of an interaction need one in each base view.
 
     A vector without a label is a class of its own. Such classes have one vector each, and support no rank.
     """

@@ -87,7 +87,7 @@ class Fit:
 
     @property
     def posterior(self) -> Posterior:
-        """Posterior of the training classes under the model; takes an E step on first use if EM took none."""
+        """Posterior of the training classes under the model; computed on first access if EM took no E step."""
         if self._posterior is None:
             self._posterior = posterior(self.design, self.model)
         return self._posterior

@@ -122,7 +122,10 @@ class Elimination:
         return self.G[self.slices[k], self.slices[l]]
 
     def solve(self, leaf: LeafRows | LeafGrams, b: dict[int, AnyArray]) -> dict[int, AnyArray]:
-        """Return the posterior means Lambda^-1 b, (C_k, r_k), of all views but the leaf; `leaf` stores its own."""
+        """Solve for the posterior means Lambda^-1 b.
+
+        Returns the means of all views but the leaf, (C_k, r_k) each; the means of the leaf are stored in `leaf`.
+        """
         xp = self.xp
         e = self.plan.leaf
         root = self.root
@@ -205,9 +208,10 @@ class Elimination:
             block[j : j + step] -= xp.permute(contribution, (0, 2, 1, 3))
 
     def _subtract_leaf_by_products(self, M: AnyArray) -> None:
-        """Apply (E5) by products of sparse tables, on and above the diagonal; for one number per class.
+        """Subtract the leaf's contribution (E5) on and above the diagonal, by products of sparse tables.
 
-        n_t is the row of leaf class t in the table of the rest. The real part of a product is sum_t delta_t n_t n_t',
+        For one view in the rest, and ranks of 1: each class then has a single latent. n_t is the row of leaf class t
+        in the co-occurrence table of the leaf with the rest. The real part of a product is sum_t delta_t n_t n_t',
         which is subtracted. The imaginary part is sum_t nu_t delta_t^2 n_t n_t', which has the same filled cells and
         which the covariances need. Steps of a sixteenth of the rows omit most of the products below the diagonal.
         """
@@ -223,10 +227,10 @@ class Elimination:
             self._products.append((start, block))
 
     def _phi_of_products(self) -> AnyArray:
-        """Return (C,) values that replace Phi_nu and give the exact sums of delta Phi and nu delta^2 Phi over counts.
+        """Return values in place of Phi_nu, (C,), with the exact sums of delta Phi and nu delta^2 Phi over counts.
 
-        (E10) and (E11) need these two sums and that of delta^2 Phi = delta Phi - lambda nu delta^2 Phi alone, so that
-        any such values serve; the products do not determine the Phi_nu themselves.
+        The products do not determine each Phi_nu. (E10) and (E11) need no more than these two sums and the sum of
+        delta^2 Phi = delta Phi - lambda nu delta^2 Phi, so any values with these sums give the same result.
         """
         total = 0j
         for start, block in self._products:

@@ -55,7 +55,7 @@ def trial_label_codes(
     """Return the distinct labels of both sides, and their codes per trial on each side.
 
     enrol, test : one label per trial, or, for a matrix of scores, one per row and one per column
-    argument : ending of the argument's name in error messages
+    argument : name of the arguments in error messages without "enrol_" or "test_", such as "speakers"
     """
     tables: list[tuple[Names, NDArray[np.integer]]] = []
     for side in (enrol, test):
@@ -338,9 +338,9 @@ def speaker_intervals(
 
     Notes
     -----
-    The jackknife is deterministic: the same scores give the same intervals. Time is linear in trials
-    times speakers, up to 200 (a million trials of two or three kinds take a few hundredths
-    of a second per speaker); the scores are sorted once.
+    The jackknife is deterministic: the same scores give the same intervals. Time is proportional to
+    the trials times the speakers; more than 200 speakers are left out in 200 groups. A million trials of
+    two or three kinds take a few hundredths of a second per speaker; the scores are sorted once.
 
     Examples
     --------

@@ -20,9 +20,9 @@ CACHE = "_cache"
 
 
 class Snapshot:
-    """Private copy of a fitted attribute, or of the array of a view; part of the key of values computed from it.
+    """Private copy of a fitted attribute, or of the array of a view; part of the cache key of values computed from it.
 
-    A snapshot equals itself only, so that two contents never share a key, whichever threads copied them.
+    Snapshots are compared by identity: each new content is a new object, and therefore a new key.
     """
 
     def __init__(self, content: Any) -> None:
@@ -39,9 +39,9 @@ class ScorerCache:
     def snapshot(
         self, attributes: Mapping[str, Any], name: str, view: str | None = None
     ) -> Snapshot:
-        """Return a copy of an attribute, the same object as long as the content is equal.
+        """Return a copy of an attribute; the same object as before if the content has not changed.
 
-        view : copy the array of this view only, of an attribute that is a dict
+        view : for an attribute that is a dict, copy only the array of this view
         """
         value = attributes[name] if view is None else attributes[name][view]
         snapshot = self._snapshots.get((name, view))

@@ -253,7 +253,10 @@ class LatentScorer(BaseScorer, TransformerMixin):
             count = max([*means.shape[:1], len(self.classes_[view])])
             fits = means.shape == (count, rank) and covariances.shape == (count, rank, rank)
             if not fits or not (np.isfinite(means).all() and np.isfinite(covariances).all()):
-                raise DataError(f"the classes of view {view!r} do not fit its rank {rank}")
+                raise DataError(
+                    f"posteriors of the classes of view {view!r} must be finite, with means ({count}, {rank}) and "
+                    f"covariances ({count}, {rank}, {rank}); got {means.shape} and {covariances.shape}"
+                )
             # class means are those of standard normal latents
             if np.abs(means).max(initial=0.0) > MAX_CLASS_MEAN:
                 raise DataError(

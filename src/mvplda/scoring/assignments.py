@@ -124,7 +124,12 @@ def _split_by_table(
     numbers: IntArray,
     rows: IntArray,
 ) -> Iterator[ProfileGroup]:
-    """Yield the groups of profiles (p,) with equally many cells, given the sorted rows (p, cells) of their cells."""
+    """Divide profiles with equal numbers of cells into groups with equal tables.
+
+    names : as for `group_profiles`
+    numbers : (p,) numbers of the profiles
+    rows : (p, cells) rows of their cells, in the same order of classes for each profile
+    """
     # (p, cells) first cell of the same class, which is a canonical number of the class
     leaders = [np.argmax(c[rows][:, :, None] == c[rows][:, None, :], 2) for c in codes.values()]
     cell_names = [names[view][rows] for view in names]
@@ -155,7 +160,7 @@ def _split_by_table(
 
 
 def _profile_codes(profiles: Profiles, view: str) -> IntArray:
-    """Return (R,) codes that differ between classes of a profile; every missing label is a class of its own."""
+    """Return a class code per cell, (R,), distinct within a profile; every missing label is a class of its own."""
     if view not in profiles.labels:
         return np.zeros(len(profiles.owner), dtype=np.int64)
     codes = profiles.labels[view].codes
@@ -163,7 +168,7 @@ def _profile_codes(profiles: Profiles, view: str) -> IntArray:
 
 
 def _group_members(kind: IntArray, size: int) -> list[IntArray]:
-    """Return the positions of each kind 0 .. size - 1, in ascending order."""
+    """Return one array per kind 0 .. size - 1: the ascending positions at which `kind` has that value."""
     order = np.argsort(kind, kind="stable")
     return np.split(order, np.searchsorted(kind[order], np.arange(1, size)))
 
@@ -312,7 +317,7 @@ def possible_assignments(
 def _matches_by_name(
     enrolled: Sequence[int], tested: Sequence[int], labels: ViewLabels
 ) -> tuple[ClassMatch, ...]:
-    """Return the matches of classes whose equal names are facts."""
+    """Match each class of the test with the enrolled class of the same name, for labels that are facts."""
     class_of = {name: e for e, name in enumerate(enrolled) if name >= 0}
     return tuple((class_of.get(name, -1), labels.training_class(name)) for name in tested)
 

@@ -277,7 +277,7 @@ def _assignment_sum(
 
 
 def _split_largest(values: Sequence[AnyArray]) -> tuple[AnyArray, AnyArray]:
-    """Return the (n,) elementwise maximum of k arrays (n,), and the (n, k) arrays relative to it."""
+    """Return the elementwise maximum of k arrays (n,), and their differences from it as columns, (n, k)."""
     xp = namespace(values[0])
     stacked = xp.stack(list(values), 1)
     top = stacked.max(1)

@@ -38,7 +38,7 @@ FLOAT64_LIMIT = 2.0**52
 
 
 class SideFactor(NamedTuple):
-    """One side's factor of a product: [E, row, 1] or [T, 1, column].
+    """Factor of one side in a product: [E, row, 1] of the enrolment or [T, 1, column] of the test, see `log_sums`.
 
     size : bound of the terms that the factor contributes, which decides on float32 or float64
     """

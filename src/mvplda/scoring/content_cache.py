@@ -54,7 +54,7 @@ class ContentCache(Generic[V]):
 
 
 def _copy(array: Any) -> Any:
-    """Return a copy to compare with: of a small array its shape and bytes, which are compared faster."""
+    """Return a copy for later comparison; for a small array its shape and bytes, which are faster to compare."""
     if isinstance(array, np.ndarray) and array.size <= SMALL_ARRAY:
         return array.shape, array.tobytes()
     return deepcopy(array)

@@ -85,9 +85,10 @@ def _joint_kernel(  # type: ignore[no-untyped-def]
 
 
 def _split(side: torch.Tensor, *, left: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return [hi, hi, lo] of a left or [hi, lo, hi] of a right factor, padded to a power of two, and its unit.
+    """Split a factor into float16 numbers, x / unit = hi + lo; return their columns and the unit.
 
-    The result is cached as an attribute of the factor, which belongs to the engine.
+    The columns are [hi, hi, lo] for a left factor and [hi, lo, hi] for a right one, padded with zeros to a power of
+    two. The result is cached as an attribute of the factor, which belongs to the engine.
     """
     name = "_mvplda_left" if left else "_mvplda_right"
     if not hasattr(side, name):

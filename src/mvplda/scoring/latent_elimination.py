@@ -17,7 +17,12 @@ from .pair_matrices import symmetric_part
 
 
 class LatentElimination(NamedTuple):
-    """Latents that are integrated out: y[coupled] -= y[eliminated] gain."""
+    """Step that integrates latents out of evidence y: y[coupled] -= y[eliminated] gain.
+
+    eliminated : indices of the latents that are integrated out
+    coupled : indices of the latents that share an evidence matrix with them
+    gain : (eliminated, coupled) matrix of the step
+    """
 
     eliminated: IntArray
     coupled: IntArray
@@ -26,13 +31,15 @@ class LatentElimination(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class EvidenceReduction:
-    """Map from the evidence on all latents of a side to that on kept latents, as a chain of eliminations (V2).
+    """Map from the evidence on all latents of a side to the evidence on some of them, by a chain of eliminations (V2).
 
     Latents of a single cell, such as those of its phrase, are coupled only with latents of that cell. They are
     integrated out cell by cell with small matrices, so that no matrix is as wide as the side.
 
+    steps : eliminations, in order
+    keep : indices of the latents that are not integrated out
     scale : scale of the `Substitution`; None is I
-    loading : (kept, w) matrix that multiplies the kept evidence at the end; None is I
+    loading : (keep, w) matrix that multiplies the reduced evidence at the end; None is I
     """
 
     steps: tuple[LatentElimination, ...]
@@ -41,7 +48,7 @@ class EvidenceReduction:
     loading: Array | None = None
 
     def apply(self, y: AnyArray) -> AnyArray:
-        """Return the (n, w) reduced evidence of evidence (n, width)."""
+        """Reduce evidence on all latents of the side, (n, width); return (n, w)."""
         scaled = y + 0 if self.scale is None else y @ like(self.scale, y)
         for step in self.steps:
             correction = scaled[:, like(step.eliminated, y)] @ like(step.gain, y)
@@ -61,9 +68,13 @@ class EvidenceReduction:
     def of(
         cls, cells: Sequence[Array], layout: Layout, keep: IntArray
     ) -> tuple[Array, EvidenceReduction]:
-        """Return the (rho, rho) evidence matrix on kept latents, and the reduction to them.
+        """Integrate all latents of a side out, except those in `keep`.
+
+        Returns the evidence matrix on the remaining latents, (keep, keep), and the reduction of evidence to them.
 
         cells : (r, r) evidence matrix per cell
+        layout : positions of the latents of the side
+        keep : indices of the latents to keep, ascending
         """
         is_kept = np.zeros(layout.width, dtype=bool)
         is_kept[keep] = True
@@ -100,7 +111,10 @@ class EvidenceReduction:
 
 
 def _eliminate(N: Array, is_eliminated: BoolArray) -> tuple[Array | None, Array]:
-    """Return the gain of integrating latents out (None if there are none), and the matrix N' of the others (V2)."""
+    """Integrate latents out of an evidence matrix N (V2).
+
+    Returns the gain of the step, None if there is nothing to eliminate, and the evidence matrix of the other latents.
+    """
     if not is_eliminated.any():
         return None, N
     others = N[~is_eliminated][:, ~is_eliminated]

@@ -65,14 +65,14 @@ class LatentSpace:
 
 
 class Layout:
-    """Positions of the latents of all classes in a cell table.
+    """Positions of the latents of all classes of a cell table, side by side in one vector.
 
-    key : equal for tables with equal precisions
-    blocks : {(view number, classes of its base views): slice of the side's latents}
-    width : number of the side's latents
-    latents : (cells, r) latents of each cell; cells that share a class share its latents
+    key : cache key; tables with equal keys have equal evidence matrices
+    blocks : {(view number, class numbers in its base views): slice of the vector}
+    width : length of the vector
+    latents : (cells, r) positions of the latents of each cell; cells that share a class share its positions
     cells_of : (width,) number of cells per latent
-    cells : (r, r) evidence matrix per cell; cells of equal weight share one array
+    cells : (r, r) evidence matrix per cell; cells with the same number of vectors share one array
     """
 
     def __init__(self, table: CellTable, views: Mapping[str, int], gram: Array) -> None:

@@ -187,7 +187,7 @@ class LogRatios:
 
 
 def _row_dots(left: AnyArray, right: AnyArray, rows: AnyArray, columns: AnyArray) -> AnyArray:
-    """Return the (n,) dot products of rows of `left` and `right`."""
+    """Return the (n,) dot products of rows of `left` with rows of `right`."""
     if not isinstance(left, np.ndarray):
         return (left[rows] * right[columns]).sum(-1)
     dots = np.empty(len(rows), dtype=left.dtype)

@@ -78,8 +78,8 @@ class RefusedCalls:
 class UnfinishedBodies:
     """Requests whose body has not arrived completely, oldest first.
 
-    Their number per address is limited, and so is the memory of all bodies: beyond it, the oldest are refused, so that
-    bodies that arrive at once are read beside slow ones of the same address, such as that of a proxy.
+    Their number per address and the memory of all bodies are limited; beyond a limit, the oldest are refused. A slow
+    client therefore does not block others behind the same address, such as that of a proxy.
     """
 
     def __init__(self, settings: Settings) -> None:

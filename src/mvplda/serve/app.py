@@ -221,7 +221,7 @@ async def page_file(name: str) -> FileResponse:
 
 
 def with_bearer(description: dict[str, Any]) -> dict[str, Any]:
-    """Add the second way to send an API key to a description of OpenAPI."""
+    """Add the header "Authorization: Bearer KEY", the alternative to X-API-Key, to an OpenAPI description."""
     schemes = description["components"]["securitySchemes"]
     if "Bearer" not in schemes:
         schemes["Bearer"] = {"type": "http", "scheme": "bearer"}

@@ -261,10 +261,11 @@ class AuditChain:
 
 
 class Walk:
-    """Pass through a chain that collects the entries whose number or hash does not fit.
+    """Check of one chain, entry by entry, that collects the entries with a wrong number or hash.
 
-    expected : number and hash of an entry at the time of an earlier receipt
-    is_complete : whether the head is that of the whole chain, and not of its oldest entries
+    head : first and last number and hash that the entries must have
+    expected : number and hash of an entry in an earlier receipt
+    is_complete : whether the entries extend to the end of the chain
     """
 
     def __init__(
@@ -347,7 +348,7 @@ class Walk:
                 )
 
     def _name_unfit(self) -> None:
-        """Describe entries whose hash does not fit; they were re-ordered if it fits the id of another of them."""
+        """Add a finding per entry with a wrong hash: re-ordered if the hash fits another entry's id, else changed."""
         ids = [row["id"] for row, _ in self._unfit[:NAMED]]
         for row, previous in self._unfit[:NAMED]:
             was = [

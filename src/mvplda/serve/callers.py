@@ -25,7 +25,7 @@ HASHES_S = 1.0
 
 
 class Callers:
-    """Finds the callers of requests, and refuses calls that are too many.
+    """Finds the caller of each request by its API key, and refuses calls beyond a rate limit.
 
     is_open : whether calls without a key are allowed until the first key is made
     """

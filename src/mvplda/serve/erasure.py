@@ -1,6 +1,6 @@
 """Remains of deleted people: data keys in a database that overwrites them, and the scrubbing of PostgreSQL.
 
-What a data key encrypted is lost with it, in every copy. PostgreSQL itself overwrites nothing: deleted rows stay in
+Without its data key, no copy of a profile can be decrypted. PostgreSQL itself overwrites nothing: deleted rows stay in
 its tables until they are rewritten, and in its write-ahead log until its segments are removed.
 """
 
@@ -107,7 +107,9 @@ def move_keys(store: Store, target: Database) -> int:
             KEY_METADATA.create_all(key_connection)
             moved = key_rows(key_connection)
             if not moved.items() <= keys.items():
-                raise ParameterError("the key database has other data keys: choose an empty one")
+                raise ParameterError(
+                    "the key database holds data keys of another database: pass an empty one to --key-database"
+                )
             mark = key_mark(key_connection)
             rows = [
                 {"profile": name, "wrapped": key} for name, key in keys.items() if name not in moved

@@ -42,7 +42,7 @@ class SpeakerSearch:
             self.search = VoiceMemory(profiles)
 
     def warm(self) -> None:
-        """Compute the domain and search once, which reads or writes all voices, before the first request."""
+        """Compute the domain and run one search before the first request, which reads or writes all voices."""
         with self.profiles.store.read() as work:
             model = self.profiles.domain.deployed(work)
         if self.settings.role != "verify":

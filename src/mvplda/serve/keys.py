@@ -59,7 +59,10 @@ class MasterKey:
 
     @classmethod
     def find(cls, folder: Path | None, create: bool = True) -> MasterKey:
-        """Return the key of the environment, else of a file in the data folder, which is created if allowed."""
+        """Return the master key from the environment, or else from the key file in the data folder.
+
+        create : write a file with a random key if there is none
+        """
         key = cls.from_environment(MASTER)
         if key is not None:
             return key

@@ -111,7 +111,7 @@ class RotationReport:
     """Result of a change of the master key.
 
     profiles : number of profiles with the new key
-    damaged : profiles with data that cannot be read, and that therefore keep the key before
+    damaged : profiles with data that cannot be read, and that therefore keep the previous key
     """
 
     profiles: int = 0
@@ -185,7 +185,7 @@ def _begin(store: Store, old: MasterKey, new: MasterKey) -> None:
 
 
 def _finish(store: Store) -> None:
-    """Forget the key before; services then start with the new one alone."""
+    """Delete the previous key from the database; services then start with the new one alone."""
     with store.write() as work:
         work.run(META.delete().where(META.c.name == BEFORE))
         if store.is_postgres and work.value(THIS_TABLE) is not None:
@@ -215,9 +215,9 @@ class Rotation:
             time.sleep(HELD_PAUSE_S)
 
     def delete_orphans(self) -> None:
-        """Destroy data keys of the master key before that have no profile.
+        """Destroy data keys without a profile that are wrapped by the previous master key.
 
-        A creation that wrote its data key and was then refused, or interrupted, leaves one.
+        They remain if the creation of a profile is interrupted after its data key was written.
         """
         keys = self.store.all_keys()
         old = [name for name, wrapped in keys.items() if not self._is_new(wrapped)]
@@ -257,7 +257,7 @@ class Rotation:
                 yield names
 
     def _outdated(self, names: Sequence[str]) -> list[str]:
-        """Return profiles with data of the master key before."""
+        """Return the profiles with data of the previous master key."""
         with self.store.read() as work:
             outdated = set(work.run(OUTDATED, names=names, digits=self._digits).scalars())
         keys = self.store.all_keys(names)

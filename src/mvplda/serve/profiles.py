@@ -171,7 +171,7 @@ class ProfileStore:
         return self.checked(row)
 
     def existing(self, work: Transaction, names: Sequence[str]) -> set[str]:
-        """Return those names that are names of profiles."""
+        """Return the subset of `names` that existing profiles have."""
         return set(work.run(EXISTING, names=list(names)).scalars())
 
     def checked(self, row: ProfileRow | None) -> ProfileRow:
@@ -386,7 +386,7 @@ class ProfileStore:
         return ProfilePage(items=items, next=items[-1].profileId if len(rows) > top else None)
 
     def _named(self, query: sa.Select[Any], search: str, after: str | None) -> sa.Select[Any]:
-        """Return a query for user ids that begin with a text, in whatever case, in their order: an index has it."""
+        """Restrict a query to user ids that begin with a text, ignoring case, in the order of their index."""
         first: sa.ColumnElement[str] = sa.func.lower(sa.literal(search, sa.Text))
         name: sa.ColumnElement[str] = user_name
         if self.store.is_postgres:
@@ -519,7 +519,7 @@ class ProfileStore:
         return self._settle(work, row.repaired(), "reset", {}, **values)
 
     def _repair(self, work: Transaction, row: ProfileRow) -> dict[str, object]:
-        """Return columns of a profile that has no recordings any more; replace a data key that is damaged."""
+        """Return the columns that repair a profile without recordings; replace its data key if that is damaged."""
         repaired = row.repaired()
         values = {column: getattr(repaired, column) for column in row.damaged_columns()}
         values["damaged"] = None

@@ -226,7 +226,9 @@ class ProfileReply(Reply):
     updated: Time
     lastUsed: Time | None
     expires: Time | None
-    lockedUntil: Time | None = Field(description="After rejections in a row")
+    lockedUntil: Time | None = Field(
+        description="End of the lock after consecutive rejections; null: not locked"
+    )
 
 
 class ProfilePage(Page):

@@ -240,7 +240,7 @@ class Store:
             work.run(NUMBER_PROFILES, number=counter.number, names=names[start : start + NUMBERED])
 
     def _changed_master(self, mark: str) -> Problem:
-        """Return the problem of a transaction that used the master key before: it is repeated with the new one."""
+        """Return the problem of a transaction with the previous master key, which is repeated with the new one."""
         if self._masters is None or self._masters.find(mark) is None:
             return rotated()
         self.master = mark

@@ -179,7 +179,7 @@ class AuditRow(NamedTuple):
 
 
 def _columns(record: type, *detailed: Column[object]) -> list[Column[object]]:
-    """Return one column per field of a record: that in `detailed` with its name, else one of the type of the field."""
+    """Return one column per field of a record: that of `detailed` with the field's name, or else one of its type."""
     columns = {column.name: column for column in detailed}
     for name, hint in get_type_hints(record).items():
         alternatives = get_args(hint)

@@ -112,14 +112,14 @@ class Templates:
     # -- rotation ------------------------------------------------------------
 
     def index_rotation(self, mark: str | None, width: int) -> Array:
-        """Return the rotation of vectors and tests for a search in the database; it preserves their products."""
+        """Return the rotation of profile vectors and tests for a search in the database; products stay the same."""
         master = self.vault.masters.first if mark is None else self.vault.masters.find(mark)
         if master is None:
             raise rotated()
         return rotation_matrix(master.derived("rotation") + b" index", width)
 
     def _digits(self, work: Transaction) -> str:
-        """Return the first digits of the mark of the master key of a transaction."""
+        """Return the digits that identify the master key of a transaction: the first ones of the key's mark."""
         return (work.master or self.vault.masters.first.mark)[:MARK_DIGITS]
 
     def _rotation(self, digits: str, rank: int) -> TemplateRotation:
@@ -144,7 +144,7 @@ class Templates:
             raise self.damage(row.profile, f"recording {row.number}") from error
 
     def _rotated(self, digits: str, share: Integers) -> bytes:
-        """Return a share as it is stored, before encryption."""
+        """Rotate a share, and return the bytes that are encrypted and stored."""
         try:
             rotation = self._rotation(digits, len(share))
         except UnknownMasterKey as error:

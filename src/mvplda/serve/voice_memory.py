@@ -84,8 +84,8 @@ class VoiceBlock:
 class HalfSums:
     """Sums of profiles in half precision, each with a scale, and their numbers of recordings.
 
-    The best profiles are scored again from the database, so that this precision shows in no answer but in the share of
-    all others.
+    The best profiles are scored again from the database in full precision. Only the total probability of all other
+    profiles in an answer has the error of half precision.
 
     Parameters
     ----------

@@ -131,8 +131,8 @@ class Accumulator:
     Parameters
     ----------
     dimension : width of the vectors
-    classes : number of classes per view, interactions included; or the views alone, and the sums grow with the class
-        numbers that appear
+    classes : number of classes per view, interactions included; or only the names of the views, and the sums grow as
+        larger class numbers appear
     second_moment : ``"full"`` for any noise; ``"diagonal"`` suffices for diagonal noise
     """
 

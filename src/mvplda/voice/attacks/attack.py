@@ -63,7 +63,7 @@ class Attack:
 
 @cache
 def is_importable(package: str) -> bool:
-    """Return whether a package is installed, together with what it imports itself."""
+    """Return whether a package is installed, together with the packages that it imports."""
     try:
         import_module(package)
     except ImportError:

@@ -1,4 +1,4 @@
-"""Changed copies of a recording: what storage, transmission or a disguise changes of it."""
+"""Copies of a recording, changed by storage, by transmission or to disguise them."""
 
 from __future__ import annotations
 

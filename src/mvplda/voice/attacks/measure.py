@@ -73,7 +73,7 @@ class Outcome(NamedTuple):
 def owners_of(
     files: Sequence[Recording], people: Sequence[str], phrases: Sequence[str]
 ) -> list[Owner]:
-    """Return one owner per person with enough recordings of a phrase: that with the most recordings."""
+    """Return one owner per person with enough recordings of a phrase; the phrase with the most recordings is used."""
     recordings: dict[str, dict[str, list[Recording]]] = {}
     for file, person, phrase in zip(files, people, phrases, strict=True):
         recordings.setdefault(person, {}).setdefault(phrase, []).append(file)

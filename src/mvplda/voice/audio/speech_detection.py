@@ -219,7 +219,7 @@ def _periodicity(spectra: Array) -> Array:
 
 
 def _first_peaks(correlations: Array, is_good: BoolArray) -> IntArray:
-    """Return (T,) the column of the highest correlation in the first run of good lags."""
+    """Return, per frame (T,), the index of the highest correlation within the first run of lags that are good."""
     starts = is_good.argmax(axis=1)
     has_ended = np.cumsum(~is_good & (np.arange(is_good.shape[1]) > starts[:, None]), axis=1) > 0
     return np.asarray(np.where(is_good & ~has_ended, correlations, -np.inf).argmax(axis=1))
