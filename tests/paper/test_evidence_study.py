@@ -184,6 +184,22 @@ def test_questions_beat_or_equal_their_work_arounds(small):
         assert 0 < system["wrong, %"] < 75
     assert "two views, all vectors" in rows["missing second labels"]["systems"]
     assert rows["missing second labels"]["training people"] == [12, 12]
+    for row in (rows["known second labels"], rows["missing second labels"]):
+        # each joint model beside each work-around
+        assert len(row["work-arounds"]) == 2
+        assert {pair.partition(" / ")[2] for pair in row["ratios"]} == set(row["work-arounds"])
+
+
+def test_second_labels_that_are_missing_are_guessed(small):
+    split = data.make_split(miniature(), 0)
+    labelled = split.train & (np.arange(len(split.train)) % 3 > 0)
+    known, whole = (Reduced(replace(split, train=rows), 8) for rows in (labelled, split.train))
+    known.X = whole.X
+    guessed = questions._guessed(known, whole)
+    truth = split.labels["second"][split.train]
+    is_known = labelled[split.train]
+    assert (guessed == truth)[is_known].all()
+    assert 0.5 < np.mean(guessed[~is_known] == truth[~is_known]) <= 1
 
 
 def test_missing_labels_train_on_few_people(monkeypatch):
