@@ -1,6 +1,6 @@
 """Memory of `mvplda reproduce rsr2015` from sound: a tree of the published size, or a part of it, of short noise.
 
-python -m benchmarks.rsr2015_sound FOLDER [--people N] [--hidden H] [--frames F]
+python -m benchmarks.rsr2015_sound FOLDER [--people N] [--hidden H] [--frames F] [--output FILE]
 
 Recordings of 0.3 s stand for those of 3 s: the number of files, not their duration, sets the memory of lists and
 vectors. With --frames, the frames of every recording are random numbers of a full duration that are written directly to
@@ -114,7 +114,9 @@ def main() -> None:
         "--frames", type=int, default=0, help="frames per recording, not from sound"
     )
     parser.add_argument("--systems", nargs="*", default=["paper"])
+    parser.add_argument("--output", type=Path, help="results file; by default in FOLDER")
     options = parser.parse_args()
+    record = {**provenance(), "unchecked": "times and memory of a machine"}
     root = options.folder
     output = root / f"out-{options.hidden}-{options.frames}"
     monitor = MemoryMonitor()
@@ -164,10 +166,14 @@ def main() -> None:
 
     run_experiment(corpus, settings, output, echo)
     monitor.begin("end")
-    rows = {"stages": monitor.stages, "options": {k: str(v) for k, v in vars(options).items()}}
-    record = {**provenance(), "unchecked": "times and memory of a machine"}
-    title = "Memory from sound on a tree like RSR2015"
-    write_results(output / "memory.json", title, rows={**rows, "provenance": record})
+    path = options.output or output / "memory.json"
+    settings_by_name = {
+        name: str(value)
+        for name, value in vars(options).items()
+        if name not in ("folder", "output")
+    }
+    row = {"stages": monitor.stages, "options": settings_by_name, "provenance": record}
+    write_results(path, "Memory from sound on a tree like RSR2015", rows=row)
 
 
 if __name__ == "__main__":
