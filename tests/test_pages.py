@@ -32,6 +32,7 @@ MVPLDA = f"{sys.executable} -m mvplda"
 CORPUS = "needs a corpus that is downloaded or licensed; tests/speech runs miniatures of all"
 GPU = "needs a GPU; tests/statistics runs it where there is one"
 SERVES = "serves until it is stopped; tests/serve runs the service"
+MICROPHONE = "needs a microphone; tests/cli/test_listen.py makes one up"
 OTHER_TOOLKIT = "needs another toolkit and its weights"
 NOT_RUN = {
     (
@@ -70,6 +71,10 @@ NOT_RUN = {
     ("docs/scale.md", "from mvplda.statistics import DeviceAccumulator"): GPU,
     ("docs/scale.md", "model.fit(torch_tensor, labels)"): GPU,
     ("docs/service.md", "at=http"): "calls a service that runs; tests/serve does",
+    ("docs/stream.md", "mvplda record"): MICROPHONE,
+    ("docs/stream.md", "mvplda listen"): MICROPHONE,
+    ("docs/stream.md", "arecord"): MICROPHONE,
+    ("docs/stream.md", "ffmpeg"): "needs a call; tests/cli/test_listen.py reads pipes",
 }
 """Blocks and commands that are not run: page, or * for all; how the command or the block begins; why."""
 RUN_ELSEWHERE = {

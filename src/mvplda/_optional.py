@@ -32,6 +32,7 @@ EXTRAS = {
     "psycopg": "serve",
     "pyarrow": "scale",
     "pydantic_settings": "serve",
+    "sounddevice": "microphone",
     "soundfile": "audio",
     "soxr": "audio",
     "sqlalchemy": "serve",

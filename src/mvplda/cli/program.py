@@ -39,6 +39,8 @@ SECTIONS = {
         "setup": CommandEntry("setup", "Make a model for your own people, with a threshold."),
         "verify": CommandEntry("verify", "Decide whether two recordings match."),
         "identify": CommandEntry("verify", "Decide which enrolled person speaks in a recording."),
+        "listen": CommandEntry("listen", "Verify a speaker while they speak."),
+        "record": CommandEntry("listen", "Record a sound file, with a level meter."),
         "prompt": CommandEntry("verify", "Print random words, to be said for a verification."),
         "profiles": CommandEntry("profiles", "Enrol people: add, list and remove their profiles."),
         "people": CommandEntry("people", "Group the turns of many recordings by person."),
@@ -66,7 +68,7 @@ SECTIONS = {
 """Commands by section of the help; the command NAME is the object NAME_command of its module."""
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
-ERROR_CODES = {"verify": 3, "identify": 3}
+ERROR_CODES = {"verify": 3, "identify": 3, "listen": 3}
 """Exit codes for errors of commands that answer with exit codes 0, 1 and 2."""
 
 OUTPUT_OPTIONS = ("-o", "--output", "--report", "--save")
@@ -237,7 +239,7 @@ def main(debug: bool, plugin: Texts) -> None:
       0   success
       1   unusable input; a line on standard error gives the reason
       2   wrong usage
-    Exit codes of verify and identify:
+    Exit codes of verify, identify and listen:
       0   accepted
       1   rejected
       2   inconclusive

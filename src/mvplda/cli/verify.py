@@ -57,7 +57,7 @@ def decision_options(command: Command) -> Command:
     return command
 
 
-def _extract_side(voices: VoiceModel, source: str) -> ExtractedVectors:
+def extract_side(voices: VoiceModel, source: str) -> ExtractedVectors:
     """Return the vectors of a sound file, or of all recordings in the folder of one person."""
     from ..voice.audio.folders import list_recordings
 
@@ -75,7 +75,7 @@ def _extract_side(voices: VoiceModel, source: str) -> ExtractedVectors:
     return voices.side(list(list_sound_files([source]).values()))
 
 
-def _basis_sentence(bundle: Bundle, calibrated: bool, point: OperatingPoint) -> str:
+def basis_sentence(bundle: Bundle, calibrated: bool, point: OperatingPoint) -> str:
     """Return a sentence about the model, its calibration and the origin of the threshold."""
     card = bundle.card or {}
     name = card.get("name", card.get("model", "chosen"))
@@ -145,9 +145,9 @@ def verify_command(
     question = Question(same or None if words is None else "speaker")
     log_probability = None if words is None else _log_probability(test, words)
     voices = VoiceModel.load(model, extractors)
-    tested = _extract_side(voices, test)
+    tested = extract_side(voices, test)
     if profiles_file is None:
-        enrolled = _extract_side(voices, str(enrolled_source))
+        enrolled = extract_side(voices, str(enrolled_source))
     else:
         profiles = ProfileBook(profiles_file)
         profiles.check(voices.extractor.name)
@@ -167,17 +167,17 @@ def verify_command(
     }
     lines = [
         decision.sentence(),
-        f"{point.sentence()} {_basis_sentence(bundle, decision.calibrated, point)}",
+        f"{point.sentence()} {basis_sentence(bundle, decision.calibrated, point)}",
     ]
     if log_probability is not None:
         report["prompt_log_probability"] = log_probability
         lines.append(f"Log probability of the prompted words: {log_probability:.1f}.")
     if decision.advice:
         lines.append(decision.advice)
-    lines += [*_probability_lines(decision), *_fault_warnings(decision.faults)]
+    lines += [*probability_lines(decision), *fault_warnings(decision.faults)]
     if decision.reason == "suspected_replay" and find_copies(tested, enrolled):
         lines.append("A recording is on both sides, unchanged or changed: a copy is not accepted.")
-    _print_and_exit(decision.answer, report, lines, as_json)
+    print_and_exit(decision.answer, report, lines, as_json)
 
 
 def _check_sides(
@@ -194,7 +194,7 @@ def _check_sides(
         raise click.UsageError("--phrase is the phrase of a profile: pass --profiles and --profile")
 
 
-def _probability_lines(decision: Decision) -> list[str]:
+def probability_lines(decision: Decision) -> list[str]:
     """Return a line per hypothesis with its probability."""
     no_match = "nothing is the same"
     if len(decision.views) == 1:
@@ -247,14 +247,14 @@ def _quality_records(side: ExtractedVectors) -> list[Json]:
     return [quality.to_dict() for quality in side.qualities]
 
 
-def _fault_warnings(faults: Iterable[str]) -> list[str]:
+def fault_warnings(faults: Iterable[str]) -> list[str]:
     """Return a warning for each distinct fault of the recordings."""
     from ..decisions import FAULTS
 
     return [f"Warning: {FAULTS.get(fault, fault)}." for fault in dict.fromkeys(faults)]
 
 
-def _print_and_exit(
+def print_and_exit(
     verdict: str, report: Mapping[str, object], lines: Sequence[str], as_json: bool
 ) -> NoReturn:
     """Print the report as JSON or as lines; exit with the code of the verdict."""
@@ -299,7 +299,7 @@ def identify_command(
     profiles = ProfileBook(profiles_file)
     profiles.all_vectors()
     profiles.check(voices.extractor.name)
-    side = _extract_side(voices, test)
+    side = extract_side(voices, test)
     question = Question(same) if same else None
     result = voices.identify(side, profiles, question, **point_options)
     ranking = result.candidates[:top]
@@ -327,7 +327,7 @@ def identify_command(
         f"Each LLR compares TEST with one profile. The probabilities of all {len(result.candidates)} profiles and of "
         f"none of them sum to 100 %; the prior probability of none of them is 50 %."
     )
-    basis = _basis_sentence(voices.bundle, result.calibrated, result.point)
+    basis = basis_sentence(voices.bundle, result.calibrated, result.point)
     lines.append(f"{result.point.sentence()} {basis}")
-    lines += _fault_warnings(fault for quality in side.qualities for fault in quality.warnings)
-    _print_and_exit(result.answer, report, lines, as_json)
+    lines += fault_warnings(fault for quality in side.qualities for fault in quality.warnings)
+    print_and_exit(result.answer, report, lines, as_json)
