@@ -61,7 +61,6 @@ FOREIGN_NAMES = {
     "num_utts": "Kaldi",
     "pg_checkpoint": "PostgreSQL",
     "pool_mode": "PgBouncer",
-    "preStop": "Kubernetes",
     "rank_f": "SpeechBrain",
     "recognitionResult": "Azure",
     "speaker_diarization": "pyannote.audio",

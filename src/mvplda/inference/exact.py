@@ -77,7 +77,7 @@ class Elimination:
         loads = xp.outer(xp.cached(design.leaf_counts[0]), lam)
         self.delta = 1.0 / (1.0 + loads)  # (E4)
         self.log_determinant = float(xp.cached(design.leaf_counts[2]) @ xp.log1p(loads).sum(axis=1))
-        # With one number per class Gram tables are optional: for many cells sparse products are faster (docs/tried.md).
+        # With one number per class Gram tables are optional: for many cells sparse products are faster (results/tried).
         self._by_products = design.many_cells and self.width == self.delta.shape[1] == 1
         self._products: list[tuple[int, AnyArray]] = []
         self._factor()
