@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -250,14 +250,33 @@ def evaluate(
     # A stable sort merges sorted blocks in linear time.
     total = np.sort(np.concatenate(list(nontargets.values())), kind="stable")
     sorted_targets = SortedScores(targets)
+    kind_scores = {**nontargets, TOTAL: total}
+    curves = {
+        kind: Curve(sorted_targets, SortedScores(others)) for kind, others in kind_scores.items()
+    }
+    sizes = {kind: len(others) for kind, others in kind_scores.items()}
+    return evaluation_of_curves(curves, sizes, len(targets), metrics, costs, target)
+
+
+def evaluation_of_curves(
+    curves: Mapping[str, Curve],
+    sizes: Mapping[str, int],
+    n_targets: int,
+    metrics: list[Metric],
+    costs: tuple[DetectionCost, ...],
+    target: str,
+) -> Evaluation:
+    """Return the metrics of the curve of each kind, and of the total, which is the last.
+
+    sizes : number of non-targets by kind; a kind without any has no metrics
+    """
     rows: dict[str, Measures] = {}
-    for kind, kind_scores in {**nontargets, TOTAL: total}.items():
+    for kind, curve in curves.items():
         values = dict.fromkeys((metric.name for metric in metrics), math.nan)
-        if len(kind_scores):
-            curve = Curve(sorted_targets, SortedScores(kind_scores))
+        if sizes[kind]:
             reliable = [metric for metric in metrics if metric.has_enough_trials(curve)]
             values |= {metric.name: metric.value(curve) for metric in reliable}
-        rows[kind] = Measures(len(targets), len(kind_scores), values)
+        rows[kind] = Measures(n_targets, sizes[kind], values)
     return Evaluation(rows, metrics, costs, target)
 
 
