@@ -30,8 +30,7 @@ def sharded(shards: list[Mapping[str, Any]]) -> Evaluation:
     for shard in shards:
         for kind, n in count_kinds(shard).items():
             sizes[kind] = sizes.get(kind, 0) + n
-    # rows of other kinds come in the order of their names, as in `evaluate`
-    whole = ShardedEvaluation(dict(sorted(sizes.items())), COSTS, FARS)
+    whole = ShardedEvaluation(sizes, COSTS, FARS)
     whole.add_summaries(summarise(shard, whole.target) for shard in shards)
     return whole.add_counts(
         [count_cells(shard, whole.target, whole.cuts, whole.brackets) for shard in shards]

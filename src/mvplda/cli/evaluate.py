@@ -17,6 +17,7 @@ from .trial_kinds import same_labels, with_kinds
 if TYPE_CHECKING:
     from .._typing import FloatArray, IntArray, Json
     from ..coded import Coded
+    from ..distributed.evaluation import LabelMaps
     from ..io.trials import Scores, Trials
     from ..metrics.catalogue import Interval
     from ..metrics.comparison import SystemComparison
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 @click.option(
     "--trials",
     "key",
-    required=True,
-    help="List of trials with their kinds (target or nontarget; TC, TW, IC or IW).",
+    help="List of trials with their kinds (target or nontarget; TC, TW, IC or IW). Without it, SCORES are shards of "
+    "`mvplda score` with the kinds of their trials, or with --test-speakers.",
 )
 @click.option(
     "--cost",
@@ -91,10 +92,14 @@ if TYPE_CHECKING:
     type=OutputFile(),
     help="Write a self-contained HTML page with tables and plots to this file.",
 )
+@click.option("--workers", type=COUNT, default=1, help="Number of processes that read shards.")
+@click.option(
+    "--scheduler", help="Read shards on the workers of the Dask scheduler at this address."
+)
 @JSON
 def evaluate_command(
     scores: Texts,
-    key: str,
+    key: str | None,
     costs: Texts,
     far: tuple[float, ...],
     enrol_speakers: str | None,
@@ -106,6 +111,8 @@ def evaluate_command(
     attempts: int,
     identification: bool,
     report: str | None,
+    workers: int,
+    scheduler: str | None,
     as_json: bool,
 ) -> None:
     """Measure error rates and costs of scores.
@@ -114,19 +121,33 @@ def evaluate_command(
     each of several systems to show them in one table; with --test-speakers, the first system is tested against each of
     the others.
 
+    Shards give the same values as one file, without intervals.
+
     \b
     Examples:
       mvplda evaluate scores --trials trials
       mvplda evaluate scores --trials trials --test-speakers utt2spk --report report.html
       mvplda evaluate ours=scores plda=scores-plda --trials trials --test-speakers utt2spk
+      mvplda evaluate scores/part-*.parquet --workers 8
     """
-    systems = score_files_by_name(scores)
     if (enrol_phrases is None) != (test_phrases is None):
         raise click.UsageError("--enrol-phrases and --test-phrases need each other: pass both")
     if enrol_speakers is not None and test_speakers is None:
         raise click.UsageError("--enrol-speakers needs --test-speakers")
     if by is not None and (test_speakers is None or not far):
         raise click.UsageError("--by needs --test-speakers and a --far")
+    if key is None:
+        if by is not None or sessions is not None or identification or report is not None:
+            raise click.UsageError(
+                "--by, --sessions, --identification and --report need --trials and one file of scores: shards have "
+                "none of them"
+            )
+        maps = label_maps(enrol_speakers, test_speakers, enrol_phrases, test_phrases)
+        show_shards(scores, costs, far, maps, workers, scheduler, as_json)
+        return
+    if workers > 1 or scheduler is not None:
+        raise click.UsageError("--workers and --scheduler read shards: leave out --trials")
+    systems = score_files_by_name(scores)
     if report is not None and len(systems) > 1:
         raise click.UsageError("--report supports one system only: pass one file of scores")
     from ..io.trials import read_trials
@@ -170,6 +191,57 @@ def evaluate_command(
         title = Path(systems[first_system]).name
         write_report(report, title, result, by_kind, measured.intervals.get(first_system))
         click.echo(f"wrote {report}", err=True)
+
+
+def label_maps(
+    enrol_speakers: str | None,
+    test_speakers: str | None,
+    enrol_phrases: str | None,
+    test_phrases: str | None,
+) -> list[LabelMaps]:
+    """Return the maps from which the kinds of trials in shards follow."""
+    from ..distributed.evaluation import LabelMaps
+
+    maps = []
+    if test_speakers is not None:
+        maps.append(LabelMaps("speaker", test_speakers, enrol_speakers))
+    if test_phrases is not None:
+        if not maps:
+            raise click.UsageError("--test-phrases of shards need --test-speakers")
+        maps.append(LabelMaps("phrase", test_phrases, enrol_phrases))
+    return maps
+
+
+def show_shards(
+    shards: Texts,
+    costs: Texts,
+    far: tuple[float, ...],
+    labels: list[LabelMaps],
+    workers: int,
+    scheduler: str | None,
+    as_json: bool,
+) -> None:
+    """Print the metrics of shards."""
+    from ..distributed.evaluation import evaluate_shards
+    from ..report import CALIBRATE
+
+    for path in shards:
+        if not path.endswith(".parquet"):
+            raise click.UsageError(
+                f"pass --trials with the kinds of the trials; only shards (.parquet) have them: {path}"
+            )
+    result = evaluate_shards(
+        shards,
+        costs=costs,
+        far=far,
+        labels=labels,
+        workers=workers,
+        scheduler=scheduler,
+        progress=not as_json,
+    )
+    click.echo(json.dumps(result.to_dict(), indent=2) if as_json else result.table())
+    if message := result.uncalibrated():
+        click.echo(f"mvplda: {message}. {CALIBRATE}", err=True)
 
 
 @dataclass

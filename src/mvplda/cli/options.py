@@ -48,9 +48,15 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
 
 
 class OutputFile(click.ParamType):  # type: ignore[type-arg]
-    """Output file that is checked to be writable before the work starts."""
+    """Output file that is checked to be writable before the work starts.
+
+    sharded : whether the name may contain {shard}, for files whose folder is made
+    """
 
     name = "text"
+
+    def __init__(self, sharded: bool = False) -> None:
+        self.sharded = sharded
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -59,6 +65,8 @@ class OutputFile(click.ParamType):  # type: ignore[type-arg]
         from ..io.kaldi_names import is_kaldi, kaldi_files
 
         path = str(value)
+        if self.sharded and "{shard}" in path:
+            return path
         check_writable(*(kaldi_files(path) if is_kaldi(path) else [path]))
         return path
 

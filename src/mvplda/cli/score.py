@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from .options import KeyValue, OutputFile, labels_from_map, unique_pairs
+from .options import COUNT, QUIET, KeyValue, OutputFile, labels_from_map, unique_pairs
 
 if TYPE_CHECKING:
     from .._typing import Names
     from ..bundle import Bundle
-    from ..io.trials import Trials
-    from ..io.vectors import VectorSet
     from ..scoring.profiles import Profiles
     from ..scoring.question import Question
     from .options import Pairs, Texts
-
-TRIALS_PER_CHUNK = 2**20
-"""Number of trials of a list that are scored together."""
 
 
 @click.command("score")
@@ -34,18 +30,25 @@ TRIALS_PER_CHUNK = 2**20
     "--profiles",
     help="File of `mvplda profiles add`, instead of --enrol and --models.",
 )
-@click.option("--test", "tests", required=True, help="File with the test vectors.")
+@click.option(
+    "--test",
+    "tests",
+    required=True,
+    help="File with the test vectors, or pattern of several, such as 'vectors/part-*.npz'.",
+)
 @click.option(
     "--trials",
-    help="List of trials to score (model id, test id); the output has its order.  [default: every model against every "
-    "test]",
+    multiple=True,
+    help="List of trials to score (model id, test id); the output has its order. May be repeated for shards, also as a "
+    "pattern.  [default: every model against every test]",
 )
 @click.option(
     "-o",
     "--output",
     default="-",
-    type=OutputFile(),
-    help="Write the scores to this file; - is standard output.",
+    type=OutputFile(sharded=True),
+    help="Write the scores to this file; - is standard output. With {shard} in the name of a .parquet file, write a "
+    "shard per list of trials, or per range of models.",
 )
 @click.option(
     "--same",
@@ -65,28 +68,54 @@ TRIALS_PER_CHUNK = 2**20
     help="VIEW=FILE: use the claimed class of VIEW per model from FILE (model id, class). A class of the training data "
     "makes the score more accurate; other classes are ignored, and a warning counts them.",
 )
+@click.option(
+    "--shard-size",
+    type=COUNT,
+    help="Number of models per shard, without lists of trials.  [default: as many as have ten million pairs]",
+)
+@click.option("--workers", type=COUNT, default=1, help="Number of processes that score shards.")
+@click.option(
+    "--scheduler",
+    help="Score the shards on the workers of the Dask scheduler at this address.",
+)
+@QUIET
 def score_command(
     model: str,
     enrol: str | None,
     models: str | None,
     profiles: str | None,
     tests: str,
-    trials: str | None,
+    trials: Texts,
     output: str,
     same: Texts,
     given: Pairs,
     known: tuple[str, str] | None,
+    shard_size: int | None,
+    workers: int,
+    scheduler: str | None,
+    quiet: bool,
 ) -> None:
     """Compute log-likelihood ratios of trials or of all pairs.
 
-    Scores are natural logarithms; higher scores favour the target hypothesis.
+    Scores are natural logarithms; higher scores favour the target hypothesis. Shards are resumed by the notes
+    PART.finished beside them.
 
     \b
     Examples:
       mvplda score model.safetensors --enrol enrol.npz --test test.npz -o scores
       mvplda score model.safetensors --enrol enrol.scp --models spk2utt --test test.scp --trials trials -o scores
       mvplda score model.safetensors --test test.scp --trials trials --same speaker -o -
+      mvplda score model.safetensors --test 'test/part-*.npz' --trials 'trials/*' --workers 8 \\
+          -o 'scores/part-{shard}.parquet'
     """
+    from ..distributed.outputs import is_sharded
+    from ..distributed.scoring import (
+        all_pairs,
+        enrolled_profiles,
+        read_checked_vectors,
+        score_shards,
+        score_trials,
+    )
     from ..io.trials import Scores, read_trials, write_scores
     from ..model_files import load_model
     from ..scoring.question import Question
@@ -95,10 +124,42 @@ def score_command(
         raise click.UsageError(
             "--profiles excludes --enrol and --models: profiles are already enrolled"
         )
+    views = unique_pairs("--given", given)
+    if is_sharded(output):
+        if profiles is not None or known is not None:
+            raise click.UsageError(
+                "shards support neither --profiles nor --known: pass --enrol, or -o without {shard}"
+            )
+        _warn_uncalibrated(load_model(model), Question(same or None, views or None))
+        scored = score_shards(
+            model,
+            tests,
+            output,
+            enrol=enrol,
+            models=models,
+            trials=_listed_files(trials),
+            same=same,
+            given=views,
+            shard_size=shard_size,
+            workers=workers,
+            scheduler=scheduler,
+            progress=not quiet,
+        )
+        if not quiet:
+            click.echo(f"wrote {scored} scores to {output}", err=True)
+        return
+    if scheduler is not None or shard_size is not None or workers > 1 or len(trials) > 1:
+        raise click.UsageError(
+            "--scheduler, --workers, --shard-size and several --trials write shards: pass -o with {shard} in the name, "
+            "such as 'scores/part-{shard}.parquet'"
+        )
     system = load_model(model)
-    listed = None if trials is None else read_trials(trials)
+    listed = read_trials(trials[0]) if trials else None
     test_set = read_checked_vectors(system, tests)
-    enrolled = enrolled_profiles(system, enrol, models, profiles, test_set)
+    if profiles is None:
+        enrolled = enrolled_profiles(system, enrol, models, test_set)
+    else:
+        enrolled = _profiles_of_file(system, profiles)
     if listed is None:
         listed = all_pairs(enrolled, test_set)
     enrolled = enrolled.select(listed.enrol.names)
@@ -108,82 +169,42 @@ def score_command(
         view, path = known
         classes = system.fitted_scorer.known_names(view)
         claims = {view: read_claims(view, path, listed.enrol.names, classes)}
-    question = Question(same or None, unique_pairs("--given", given) or None, known=claims)
+    question = Question(same or None, views or None, known=claims)
+    _warn_uncalibrated(system, question)
     scores = score_trials(system, enrolled, tested, listed, question)
     write_scores(output, Scores(listed.enrol, listed.test, scores))
 
 
-def all_pairs(enrolled: Profiles, tests: VectorSet) -> Trials:
-    """Return the trials of every profile against every test."""
-    import numpy as np
+def _listed_files(patterns: Texts) -> list[str]:
+    """Return the files that match patterns such as ``trials/part-*``, in their order."""
+    from glob import glob
 
-    from ..coded import Coded
-    from ..io.trials import Trials
+    files = []
+    for pattern in patterns:
+        matches = [pattern] if Path(pattern).exists() else sorted(glob(pattern))
+        if not matches:
+            raise FileNotFoundError(f"there is no list of trials {pattern}")
+        files += matches
+    return files
 
-    rows, columns = np.indices((len(enrolled), len(tests)), dtype=np.int32)
-    models = Coded(enrolled.ids.astype(np.str_), rows.ravel())
-    return Trials(models, Coded(tests.ids, columns.ravel()))
+
+def _profiles_of_file(bundle: Bundle, path: str) -> Profiles:
+    """Enrol the profiles in a file of `mvplda profiles add`."""
+    from ..voice.profile_file import ProfileBook
+
+    book = ProfileBook(path)
+    X = book.all_vectors()
+    bundle.check_extractor(book.extractor, path)
+    return bundle.enrol(X, book.owners)
 
 
-def score_trials(
-    system: Bundle,
-    enrolled: Profiles,
-    tested: Profiles,
-    listed: Trials,
-    question: Question,
-) -> Names:
-    """Score a list of trials in chunks; the scores are calibrated if the model supports it for the question."""
-    import numpy as np
-
-    calibrated = system.calibration(question) is not None
-    if system.calibrations and not calibrated:
+def _warn_uncalibrated(system: Bundle, question: Question) -> None:
+    """Warn if a calibrated model has no calibration for the question."""
+    if system.calibrations and system.calibration(question) is None:
         click.echo(
             "mvplda: the model is not calibrated for this question: the scores are not calibrated",
             err=True,
         )
-    chunks: list[Names] = []
-    for start in range(0, len(listed), TRIALS_PER_CHUNK):
-        rows = slice(start, start + TRIALS_PER_CHUNK)
-        pairs = np.stack([listed.enrol.codes[rows], listed.test.codes[rows]], axis=1)
-        if calibrated:
-            chunks.append(system.answer(enrolled, tested, question, pairs).llr)
-        else:
-            chunks.append(np.asarray(system.llr_trials(enrolled, tested, pairs, question)))
-    return np.concatenate(chunks)
-
-
-def read_checked_vectors(bundle: Bundle, path: str) -> VectorSet:
-    """Read vectors; raise an error if they are not of the model's extractor."""
-    from ..io.vectors import read_vectors
-
-    vectors = read_vectors(path)
-    bundle.check_extractor(vectors.extractor, path)
-    return vectors
-
-
-def enrolled_profiles(
-    bundle: Bundle, enrol: str | None, models: str | None, profiles: str | None, tests: VectorSet
-) -> Profiles:
-    """Enrol profiles from a file of profiles, or from vectors and an enrolment list."""
-    from ..io.lists import read_groups
-    from ..persistence import check_same_extractor
-
-    if profiles is not None:
-        from ..voice.profile_file import ProfileBook
-
-        book = ProfileBook(profiles)
-        X = book.all_vectors()
-        bundle.check_extractor(book.extractor, profiles)
-        return bundle.enrol(X, book.owners)
-    vectors = tests if enrol is None else read_checked_vectors(bundle, enrol)
-    if enrol is not None and bundle.extractor is None:
-        check_same_extractor("the test vectors", tests.extractor, enrol, vectors.extractor)
-    if models is None:
-        return bundle.enrol(vectors.X, vectors.ids)
-    groups = read_groups(models)
-    vector_ids = [name for group in groups.values() for name in group]
-    owners = [model for model, group in groups.items() for _ in group]
-    return bundle.enrol(vectors.select(vector_ids).X, owners)
 
 
 def read_claims(view: str, path: str, models: Names, classes: Names) -> Names:

@@ -1,5 +1,10 @@
-"""Statistics of shards, gathered by processes or a Dask cluster."""
+"""Work on shards by processes or a Dask cluster: statistics, scores and metrics.
 
+Vectors of recordings are extracted by `mvplda.voice.extractors.extract_shards`.
+"""
+
+from .evaluation import evaluate_shards
+from .scoring import score_shards
 from .shards import gather
 
-__all__ = ["gather"]
+__all__ = ["evaluate_shards", "gather", "score_shards"]

@@ -8,9 +8,10 @@ rsr2015     part I ``.ndx``: ``model,test.sph,Y,N,N,N``, the four marks in the o
             IC, IW; one of them is Y, or none if the kind is unknown
 table       text with a header, separated by commas, tabs (NIST) or blanks (SdSV):
             columns for enrol, test and, with the key, kind; or score
+parquet     the columns of a table
 =========== ==========================================================================
 
-Lists are written as kaldi or csv.
+Lists are written as kaldi, csv or parquet.
 
 Lists are read and written in blocks, with ids as integer codes, so that 30 million trials fit into memory.
 """
@@ -27,6 +28,7 @@ from .._typing import Array, BoolArray, FloatArray, IntArray, PathLike
 from ..coded import Coded
 from ..exceptions import DataError, LabelError
 from ..kinds import NONTARGETS, SPELLINGS, TARGETS, recognised_kinds
+from . import list_shards
 from .lists import Groups, read_groups
 from .streams import Names, OnDisk, as_text, check_ids, fail, filled_lines, write_text
 from .tables import (
@@ -47,6 +49,7 @@ from .tables import (
     write_table,
 )
 
+PARQUET_SUFFIX = ".parquet"
 TRIALS = ("kaldi", "voxceleb", "rsr2015", "table")
 LINES = {
     "kaldi": ([2, 3], "'enrol test' or 'enrol test target|nontarget'"),
@@ -154,6 +157,8 @@ def _code(record: Trials | Scores, *names: str) -> None:
 
 def read_trials(path: PathLike) -> Trials:
     """Read a trial list from a file, a pipe or ``-`` (standard input), detecting its format."""
+    if suffix_of(path) == PARQUET_SUFFIX:
+        return _read_parquet_trials(path)
     source = OnDisk(path)
     format = _detect_format(source)
     kind = Coder()
@@ -169,17 +174,36 @@ def read_trials(path: PathLike) -> Trials:
     if not kind.blocks:
         return Trials(enrol, test)
     coded = kind.result(path)
-    known = recognised_kinds(coded.names.tolist())
+    return Trials(enrol, test, _checked_kinds(path, coded, list(first_lines.values())))
+
+
+def _read_parquet_trials(path: PathLike) -> Trials:
+    """Read a trial list in Parquet."""
+    enrol, test, kind = list_shards.read_pairs(path, KIND)
+    if kind is None:
+        return Trials(enrol, test)
+    return Trials(enrol, test, _checked_kinds(path, kind))
+
+
+def _checked_kinds(path: PathLike, kinds: Coded, lines: Sequence[int] = ()) -> Coded:
+    """Return kinds in their usual spelling; raise `FileFormatError` for an unknown one.
+
+    lines : line of the first trial of each kind, if there are lines
+    """
+    known = recognised_kinds(kinds.names.tolist())
     spelled = []
-    for name, line in zip(coded.names.tolist(), first_lines.values(), strict=True):
+    for index, name in enumerate(kinds.names.tolist()):
         if name and name not in known and name.lower() not in SPELLINGS:
+            line = lines[index] if lines else None
             fail(path, f"{name[:40]!r} is the kind; expected one of {KINDS}", line)
         spelled.append(name if name in known else SPELLINGS.get(name.lower(), ""))
-    return Trials(enrol, test, coded.renamed(spelled))
+    return kinds.renamed(spelled)
 
 
 def read_scores(path: PathLike) -> Scores:
     """Read scores from a file, a pipe or ``-`` (standard input), detecting their format."""
+    if suffix_of(path) == PARQUET_SUFFIX:
+        return Scores(*list_shards.read_pairs(path, SCORE))
     source = OnDisk(path)
     scores = []
 
@@ -275,7 +299,7 @@ def _rsr2015_blocks(source: OnDisk) -> Iterator[Columns]:
 
 
 def write_trials(path: PathLike, trials: Trials) -> None:
-    """Write a trial list atomically: as CSV for the suffix ``.csv``, otherwise in Kaldi's format."""
+    """Write a trial list atomically: as CSV or Parquet by the suffix, otherwise in Kaldi's format."""
     columns = {"enrol": trials.enrol, "test": trials.test}
     if trials.kind is not None:
         columns["kind"] = trials.kind
@@ -283,7 +307,7 @@ def write_trials(path: PathLike, trials: Trials) -> None:
 
 
 def write_scores(path: PathLike, scores: Scores) -> None:
-    """Write scores atomically: as CSV for the suffix ``.csv``, otherwise in Kaldi's format; ``-`` is standard output.
+    """Write scores atomically: as CSV or Parquet by the suffix, otherwise in Kaldi's format; ``-`` is standard output.
 
     Numbers have the shortest text that restores them: at most 9 digits for float32.
     """
@@ -292,6 +316,9 @@ def write_scores(path: PathLike, scores: Scores) -> None:
 
 def _write(path: PathLike, columns: Mapping[str, Any]) -> None:
     """Write columns in the format of the suffix."""
+    if suffix_of(path) == PARQUET_SUFFIX:
+        list_shards.write_columns(path, columns)
+        return
     if suffix_of(path) == ".csv":
         write_table(path, columns)
         return

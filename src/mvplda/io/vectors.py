@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from glob import glob
 from pathlib import Path
 from typing import NamedTuple
 
@@ -190,6 +191,35 @@ def read_vectors(path: PathLike) -> VectorSet:
     return VectorSet(
         checked, np.asarray(X, dtype=np.result_type(X, np.float32)), read_extractor(path)
     )
+
+
+def vector_files(pattern: PathLike) -> list[str]:
+    """Return the files that match a pattern such as ``vectors/part-*.npz``, sorted; without ``*`` the path itself."""
+    if "*" not in str(pattern) or Path(pattern).exists():
+        return [str(pattern)]
+    paths = sorted(glob(str(pattern)))
+    paths = [path for path in paths if suffix_of(path) in SUFFIXES]
+    if not paths:
+        raise FileNotFoundError(f"no file of vectors matches {pattern}")
+    return paths
+
+
+def read_vector_files(pattern: PathLike) -> VectorSet:
+    """Read the vectors of one file, or of all files that match a pattern such as ``vectors/part-*.npz``."""
+    paths = vector_files(pattern)
+    sets = [read_vectors(path) for path in paths]
+    if len(sets) == 1:
+        return sets[0]
+    for path, vectors in zip(paths, sets, strict=True):
+        if vectors.extractor != sets[0].extractor or vectors.X.shape[1] != sets[0].X.shape[1]:
+            fail(
+                path,
+                f"vectors of {vectors.extractor}, {vectors.X.shape[1]} wide; those of {paths[0]} are of "
+                f"{sets[0].extractor}, {sets[0].X.shape[1]} wide",
+            )
+    ids = np.concatenate([vectors.ids for vectors in sets])
+    check_once(pattern, ids)
+    return VectorSet(ids, np.concatenate([vectors.X for vectors in sets]), sets[0].extractor)
 
 
 def checked_names(path: PathLike, ids: Sequence[str] | Names, first: int = 0) -> Names:

@@ -196,8 +196,9 @@ class ShardedEvaluation:
         self.costs = detection_costs(costs)
         self.far = tuple(dict.fromkeys(map(float, far)))
         self.metrics = metrics_of(self.costs, self.far)
-        self.target = target_kind(kinds)
-        self.others = ordered_kinds(kinds, self.target)
+        by_name = dict(sorted(kinds.items()))
+        self.target = target_kind(by_name)
+        self.others = ordered_kinds(by_name, self.target)
         self.sizes = {kind: kinds[kind] for kind in self.others}
         if not self.others:
             raise DataError(

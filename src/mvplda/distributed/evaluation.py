@@ -1,0 +1,197 @@
+"""Metrics of scores in shards, which processes or the workers of a cluster read."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TypeVar
+
+import numpy as np
+
+from .._progress import Progress
+from .._typing import FloatArray, IntArray
+from ..coded import Coded
+from ..costs import Costs
+from ..exceptions import FileFormatError, LabelError, ParameterError
+from ..io.list_shards import column_names, read_columns_of
+from ..io.lists import read_map
+from ..io.tables import ENROL, KIND, SCORE, TEST, column_of
+from ..kinds import kinds_by_pattern, recognised_kinds
+from ..metrics.catalogue import FARS
+from ..metrics.evaluation import Evaluation
+from ..metrics.merged import (
+    Bracket,
+    CellCounts,
+    ShardedEvaluation,
+    ShardSummary,
+    count_cells,
+    summarise,
+)
+from .ordered import ordered_map
+from .outputs import file_state
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class LabelMaps:
+    """Files with the class of each model and of each test in a view, such as utt2spk.
+
+    enrol : None: the ids of the models are their classes
+    """
+
+    view: str
+    test: str
+    enrol: str | None = None
+
+
+def evaluate_shards(
+    paths: Sequence[str],
+    *,
+    costs: Costs = ("default",),
+    far: Iterable[float] = FARS,
+    labels: Sequence[LabelMaps] = (),
+    workers: int = 1,
+    scheduler: str | None = None,
+    progress: bool = False,
+) -> Evaluation:
+    """Measure the scores in shards by kind of trial, with the values of `mvplda.metrics.evaluate`.
+
+    Every shard is read three times: for its kinds, for the scores of its targets, and to count non-targets between
+    them. All target scores must fit into memory, the non-targets of one shard at a time.
+
+    Parameters
+    ----------
+    paths : Parquet files of `score_shards`, or with the columns enrol, test, score and kind
+    costs, far : operating points, see `mvplda.metrics.evaluate`
+    labels : classes of models and tests, from which the kinds follow; empty: the kinds of the shards
+    workers : number of processes; 1 runs in this process
+    scheduler : address of a Dask scheduler, whose workers replace the processes
+    progress : write a line per shard and pass to standard error
+    """
+    if not paths:
+        raise ParameterError("there are no shards: pass at least one file")
+    files = [os.path.abspath(path) for path in paths]
+    if len(set(files)) < len(files):
+        raise ParameterError("a shard is named twice and would be counted twice: name it once")
+    maps = tuple(
+        LabelMaps(item.view, os.path.abspath(item.test), item.enrol and os.path.abspath(item.enrol))
+        for item in labels
+    )
+
+    def each(work: partial[R], title: str) -> Iterator[R]:
+        bar = Progress(title, len(files))
+        results = ordered_map(work, files, workers=workers, scheduler=scheduler)
+        for number, result in enumerate(results, 1):
+            if progress:
+                bar.step(number)
+            yield result
+
+    kinds: Counter[str] = Counter()
+    for counts in each(partial(kinds_of_shard, maps), "kinds of shards"):
+        kinds.update(counts)
+    whole = ShardedEvaluation(kinds, costs, far)
+    whole.add_summaries(each(partial(summary_of_shard, maps, whole.target), "targets of shards"))
+    cuts, brackets = whole.cuts, tuple(whole.brackets)
+    work = partial(counts_of_shard, maps, whole.target, cuts, brackets)
+    return whole.add_counts(each(work, "non-targets of shards"))
+
+
+# Functions that every worker runs.
+
+
+def kinds_of_shard(labels: tuple[LabelMaps, ...], path: str) -> dict[str, int]:
+    """Return the number of trials of a shard by kind."""
+    kinds = _kinds(labels, path)
+    counts = np.bincount(kinds.codes, minlength=len(kinds.names)).tolist()
+    return {kind: n for kind, n in zip(kinds.names.tolist(), counts, strict=True) if n}
+
+
+def summary_of_shard(labels: tuple[LabelMaps, ...], target: str, path: str) -> ShardSummary:
+    """Return the targets of a shard and a summary of its non-targets."""
+    return summarise(scores_by_kind(labels, path), target)
+
+
+def counts_of_shard(
+    labels: tuple[LabelMaps, ...],
+    target: str,
+    cuts: FloatArray,
+    brackets: tuple[Bracket, ...],
+    path: str,
+) -> CellCounts:
+    """Return the non-targets of a shard between the cuts and in the brackets."""
+    return count_cells(scores_by_kind(labels, path), target, cuts, brackets)
+
+
+def scores_by_kind(labels: tuple[LabelMaps, ...], path: str) -> dict[str, FloatArray]:
+    """Return the scores of a shard by kind of trial."""
+    kinds = _kinds(labels, path)
+    (scores,) = read_columns_of(path, (SCORE,))
+    if not isinstance(scores, np.ndarray):
+        raise FileFormatError(f"{path}: expected a column of scores, called score")
+    return {
+        str(name): scores[kinds.codes == code]
+        for code, name in enumerate(kinds.names)
+        if (kinds.codes == code).any()
+    }
+
+
+def _kinds(labels: tuple[LabelMaps, ...], path: str) -> Coded:
+    """Return the kind of each trial of a shard."""
+    has_kinds = column_of(column_names(path), KIND) is not None
+    if labels and has_kinds:
+        raise LabelError(
+            f"{path}: the shard has kinds of trials already: leave out the lists of speakers and phrases"
+        )
+    if not labels:
+        if not has_kinds:
+            raise LabelError(
+                f"{path}: the shard has no kinds of trials. Score a list with kinds, or pass the speakers of both sides"
+            )
+        (kinds,) = read_columns_of(path, (KIND,))
+        assert isinstance(kinds, Coded)
+        unknown = set(kinds.used) - recognised_kinds(kinds.used)
+        if unknown:
+            raise LabelError(f"{path}: expected the kind of every trial; got {min(unknown)!r}")
+        return kinds
+    models, tests = read_columns_of(path, (ENROL, TEST))
+    if not isinstance(models, Coded) or not isinstance(tests, Coded):
+        raise FileFormatError(f"{path}: expected columns of ids, called enrol and test")
+    names = kinds_by_pattern([item.view for item in labels])
+    codes = np.zeros(len(models), np.int32)
+    for item in labels:
+        same = _same_class(item, models, tests)
+        codes = 2 * codes + ~same
+    return Coded(np.array(list(names.values())), codes)
+
+
+def _same_class(labels: LabelMaps, models: Coded, tests: Coded) -> IntArray:
+    """Return which trials have the same class on both sides."""
+    model_names = models.names.tolist()
+    if labels.enrol is not None:
+        model_names = _classes(labels.enrol, model_names)
+    test_names = _classes(labels.test, tests.names.tolist())
+    _, codes = np.unique(np.array([*model_names, *test_names]), return_inverse=True)
+    model_codes, test_codes = np.split(codes, [len(model_names)])
+    return np.asarray(model_codes[models.codes] == test_codes[tests.codes])
+
+
+def _classes(path: str, ids: Sequence[str]) -> list[str]:
+    """Return the class of each id."""
+    classes = _read_map_once(path, tuple(file_state(path)))
+    missing = [name for name in ids if name not in classes]
+    if missing:
+        raise LabelError(
+            f"{path} does not list {len(missing)} of {len(ids)} ids, the first is {missing[0]!r}; expected lines with "
+            "an id and its class"
+        )
+    return [classes[name] for name in ids]
+
+
+@lru_cache(maxsize=4)
+def _read_map_once(path: str, state: tuple[int, ...]) -> dict[str, str]:
+    """Read a map once per process; `state` distinguishes versions of the file."""
+    return read_map(path)

@@ -1,0 +1,247 @@
+"""Scores of lists or matrices of trials, in blocks; in shards on processes or the workers of a cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import numpy as np
+
+from .._progress import Progress
+from .._typing import FloatArray
+from ..backend import one_blas_thread
+from ..bundle import Bundle
+from ..coded import Coded
+from ..exceptions import ParameterError
+from ..io.list_shards import write_columns
+from ..io.lists import read_groups
+from ..io.tables import suffix_of
+from ..io.trials import PARQUET_SUFFIX, Trials, read_trials
+from ..io.vectors import VectorSet, read_vector_files, vector_files
+from ..model_files import load_model
+from ..persistence import check_same_extractor
+from ..scoring.profiles import Profiles
+from ..scoring.question import Question
+from .ordered import ordered_map
+from .outputs import digest_of, file_state, finished_summary, shard_paths, write_note
+
+TRIALS_PER_CHUNK = 2**20
+"""Number of trials of a list that are scored together."""
+
+PAIRS_PER_SHARD = 10**7
+"""Pairs of a shard of a matrix, unless the number of models is given."""
+
+
+def read_checked_vectors(bundle: Bundle, path: str) -> VectorSet:
+    """Read vectors of one file, or of all that match a pattern; raise an error if they are of another extractor."""
+    vectors = read_vector_files(path)
+    bundle.check_extractor(vectors.extractor, path)
+    return vectors
+
+
+def enrolled_profiles(
+    bundle: Bundle, enrol: str | None, models: str | None, tests: VectorSet
+) -> Profiles:
+    """Enrol profiles from vectors and an enrolment list.
+
+    enrol : file of the vectors; None: those of the tests
+    models : list of models and their vectors; None: every vector is a model
+    """
+    vectors = tests if enrol is None else read_checked_vectors(bundle, enrol)
+    if enrol is not None and bundle.extractor is None:
+        check_same_extractor("the test vectors", tests.extractor, enrol, vectors.extractor)
+    if models is None:
+        return bundle.enrol(vectors.X, vectors.ids)
+    groups = read_groups(models)
+    vector_ids = [name for group in groups.values() for name in group]
+    owners = [model for model, group in groups.items() for _ in group]
+    return bundle.enrol(vectors.select(vector_ids).X, owners)
+
+
+def all_pairs(enrolled: Profiles, tests: VectorSet) -> Trials:
+    """Return the trials of every profile against every test."""
+    rows, columns = np.indices((len(enrolled), len(tests)), dtype=np.int32)
+    models = Coded(enrolled.ids.astype(np.str_), rows.ravel())
+    return Trials(models, Coded(tests.ids, columns.ravel()))
+
+
+def is_calibrated(system: Bundle, question: Question) -> bool:
+    """Return whether a model has a calibration for a question."""
+    return system.calibration(question) is not None
+
+
+def score_trials(
+    system: Bundle, enrolled: Profiles, tested: Profiles, listed: Trials, question: Question
+) -> FloatArray:
+    """Score a list of trials in chunks; the scores are calibrated if the model supports it for the question."""
+    calibrated = is_calibrated(system, question)
+    chunks: list[FloatArray] = []
+    for start in range(0, len(listed), TRIALS_PER_CHUNK):
+        rows = slice(start, start + TRIALS_PER_CHUNK)
+        pairs = np.stack([listed.enrol.codes[rows], listed.test.codes[rows]], axis=1)
+        if calibrated:
+            chunks.append(system.answer(enrolled, tested, question, pairs).llr)
+        else:
+            chunks.append(np.asarray(system.llr_trials(enrolled, tested, pairs, question)))
+    return np.concatenate(chunks)
+
+
+# Shards.
+
+FileStates = tuple[tuple[str, tuple[int, ...]], ...]
+"""Path, size and modification time of files."""
+
+
+@dataclass(frozen=True)
+class ScoringJob:
+    """Absolute paths and question that apply to every shard; see `score_shards`.
+
+    A worker may run in another folder than the process that starts the work.
+    """
+
+    model: str
+    tests: str
+    enrol: str | None
+    models: str | None
+    same: tuple[str, ...] | None
+    given: tuple[tuple[str, str], ...] | None
+
+    @property
+    def question(self) -> Question:
+        return Question(self.same, dict(self.given) if self.given else None)
+
+    def file_states(self) -> FileStates:
+        """Return size and modification time of every file that is read."""
+        lists = [path for path in (self.model, self.models) if path is not None]
+        vectors = [name for path in (self.tests, self.enrol) if path for name in vector_files(path)]
+        return tuple((path, tuple(file_state(path))) for path in (*lists, *vectors))
+
+
+class ScoreShard(NamedTuple):
+    """Output of a shard, and its trials: those of a list, or of a range of models against all tests."""
+
+    path: str
+    trials: str | None
+    first: int
+    end: int
+
+
+def score_shards(
+    model: str,
+    tests: str,
+    output: str,
+    *,
+    enrol: str | None = None,
+    models: str | None = None,
+    trials: Sequence[str] = (),
+    same: Sequence[str] | None = None,
+    given: Mapping[str, str] | None = None,
+    shard_size: int | None = None,
+    workers: int = 1,
+    scheduler: str | None = None,
+    progress: bool = False,
+) -> int:
+    """Score trials in shards, write each as Parquet, and return the number of trials.
+
+    A shard is a list of `trials`, or without lists a range of models against all tests. It has the columns enrol,
+    test, score, and the kinds of its list. The files are bit-identical for any number of workers. After an
+    interruption a call with the same arguments continues.
+
+    Parameters
+    ----------
+    model, tests, enrol, models : files of the model, of the vectors of tests and models (patterns such as
+        ``vectors/part-*.npz`` name several), and of the enrolment list; every worker reads all of them
+    output : name of the files, .parquet, with ``{shard}`` for the number
+    trials : lists of trials
+    same, given : the question, see `mvplda.Question`
+    shard_size : models per shard (default: as many as have ten million pairs)
+    workers : number of processes; 1 runs in this process
+    scheduler : address of a Dask scheduler, whose workers replace the processes
+    progress : write a line per shard to standard error
+    """
+    if suffix_of(output) != PARQUET_SUFFIX:
+        raise ParameterError(f"expected shards of scores as {PARQUET_SUFFIX}; got {output}")
+    if trials and shard_size is not None:
+        raise ParameterError("every list of trials is a shard: leave out shard_size")
+    job = ScoringJob(
+        os.path.abspath(model),
+        os.path.abspath(tests),
+        None if enrol is None else os.path.abspath(enrol),
+        None if models is None else os.path.abspath(models),
+        tuple(same) if same else None,
+        tuple(given.items()) if given else None,
+    )
+    if trials:
+        paths = shard_paths(output, len(trials))
+        shards = [
+            ScoreShard(path, os.path.abspath(listed), 0, 0)
+            for path, listed in zip(paths, trials, strict=True)
+        ]
+    else:
+        sides = _load_sides(job, job.file_states())
+        size = shard_size or max(1, PAIRS_PER_SHARD // len(sides.tests))
+        starts = range(0, len(sides.enrolled), size)
+        paths = shard_paths(output, len(starts))
+        shards = [
+            ScoreShard(path, None, first, min(first + size, len(sides.enrolled)))
+            for path, first in zip(paths, starts, strict=True)
+        ]
+    bar = Progress("shards", len(shards))
+    total = 0
+    work = partial(score_shard, job)
+    results = ordered_map(work, shards, workers=workers, scheduler=scheduler)
+    for number, count in enumerate(results, 1):
+        total += count
+        if progress:
+            bar.step(number, f"{total} trials")
+    return total
+
+
+class Sides(NamedTuple):
+    """Model, enrolled profiles and vectors of the tests."""
+
+    system: Bundle
+    enrolled: Profiles
+    tests: VectorSet
+
+
+@lru_cache(maxsize=1)
+def _load_sides(job: ScoringJob, states: FileStates) -> Sides:
+    """Load the files of a job once per process.
+
+    states : sizes and times of the files, so that changed files are loaded again
+    """
+    system = load_model(job.model)
+    tests = read_checked_vectors(system, job.tests)
+    return Sides(system, enrolled_profiles(system, job.enrol, job.models, tests), tests)
+
+
+def score_shard(job: ScoringJob, shard: ScoreShard) -> int:
+    """Score and write one shard, unless it is finished; return the number of its trials."""
+    states = job.file_states()
+    listed_state = None if shard.trials is None else file_state(shard.trials)
+    digest = digest_of(asdict(job), states, shard.trials, listed_state, shard.first, shard.end)
+    finished = finished_summary(shard.path, digest)
+    if finished is not None:
+        return int(finished)
+    # with one BLAS thread the scores do not depend on the number of cores
+    with one_blas_thread():
+        system, enrolled, tests = _load_sides(job, states)
+        if shard.trials is None:
+            enrolled = enrolled[shard.first : shard.end]
+            tested = system.enrol(tests.X)
+            listed = all_pairs(enrolled, tests)
+        else:
+            listed = read_trials(shard.trials)
+            enrolled = enrolled.select(listed.enrol.names)
+            tested = system.enrol(tests.select(listed.test.names).X)
+        scores = score_trials(system, enrolled, tested, listed, job.question)
+    columns = {"enrol": listed.enrol, "test": listed.test, "score": scores}
+    if listed.kind is not None:
+        columns["kind"] = listed.kind
+    write_columns(shard.path, columns)
+    write_note(shard.path, digest, len(listed))
+    return len(listed)

@@ -1,0 +1,111 @@
+"""Trial lists and scores in Parquet: columns enrol, test and, if known, kind and score.
+
+Ids and kinds are stored as dictionaries, so that a list of ten million trials takes a few bytes per trial and is read
+without text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._optional import need
+from .._typing import FloatArray, PathLike
+from ..atomic_files import atomic_write
+from ..coded import Coded
+from .streams import OnDisk, as_names, fail, wrap_reader_errors
+from .tables import ENROL, SCORE, TEST, column_of, required_column
+
+PARQUET = "a Parquet file"
+
+Arrow = Any
+
+
+def write_columns(path: PathLike, columns: Mapping[str, Any]) -> None:
+    """Write columns of coded text or numbers, atomically."""
+    arrow = need("pyarrow")
+    arrays = {}
+    for name, column in columns.items():
+        if isinstance(column, Coded):
+            codes = arrow.array(column.codes.astype(np.int32))
+            texts = arrow.array(column.names.tolist(), arrow.string())
+            arrays[name] = arrow.DictionaryArray.from_arrays(codes, texts)
+        else:
+            arrays[name] = arrow.array(column)
+    with atomic_write(path) as (scratch,):
+        need("pyarrow.parquet").write_table(arrow.table(arrays), scratch, write_page_checksum=True)
+
+
+def column_names(path: PathLike) -> list[str]:
+    """Return the names of the columns of a file."""
+    with wrap_reader_errors(path, PARQUET):
+        names: list[str] = need("pyarrow.parquet").read_schema(OnDisk(path).file).names
+    return names
+
+
+def read_columns_of(
+    path: PathLike, roles: Sequence[Sequence[str]]
+) -> list[Coded | FloatArray | None]:
+    """Return the column of each role; None for a role without a column.
+
+    roles : usual names of each column, such as `mvplda.io.tables.ENROL`; scores are numbers, others coded text
+    """
+    header = column_names(path)
+    chosen = [column_of(header, role) for role in roles]
+    names = [header[index] for index in chosen if index is not None]
+    with wrap_reader_errors(path, PARQUET):
+        table = need("pyarrow.parquet").read_table(
+            Path(OnDisk(path).file), columns=names, page_checksum_verification=True
+        )
+        table.validate(full=True)
+    columns: list[Coded | FloatArray | None] = []
+    for index, role in zip(chosen, roles, strict=True):
+        if index is None:
+            columns.append(None)
+            continue
+        column = table.column(header[index])
+        if column.null_count:
+            row = column.is_null().to_pylist().index(True)
+            fail(path, f"row {row} (counted from 0): {header[index]!r} is null")
+        columns.append(_numbers(path, column) if role is SCORE else _coded(path, column))
+    return columns
+
+
+def _coded(path: PathLike, column: Arrow) -> Coded:
+    """Return a column of text; its distinct texts are converted, not its rows."""
+    arrow = need("pyarrow")
+    if not arrow.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    column = column.unify_dictionaries().combine_chunks()
+    chunks = column.chunks if hasattr(column, "chunks") else [column]
+    if not chunks:
+        return Coded.of(np.empty(0, np.str_))
+    names = as_names(path, chunks[0].dictionary.to_pylist())
+    return Coded(names, chunks[0].indices.to_numpy().astype(np.int32))
+
+
+def _numbers(path: PathLike, column: Arrow) -> FloatArray:
+    """Return a column of scores, float32 or float64."""
+    values = column.to_numpy()
+    if values.dtype.kind not in "fiu":
+        fail(path, f"expected a column of numbers as scores; got {column.type}")
+    if values.dtype != np.float32:
+        values = values.astype(np.float64)
+    missing = np.isnan(values)
+    if missing.any():
+        fail(path, f"row {int(missing.argmax())} (counted from 0): the score is NaN")
+    return np.asarray(values)
+
+
+def read_pairs(path: PathLike, third: Sequence[str]) -> list[Any]:
+    """Return models, tests, and the column of kinds or scores, or None without it.
+
+    third : `mvplda.io.tables.KIND` or `SCORE`
+    """
+    header = column_names(path)
+    for role in (ENROL, TEST, *([SCORE] if third is SCORE else [])):
+        required_column(path, header, role)
+    return list(read_columns_of(path, (ENROL, TEST, third)))
