@@ -16,7 +16,7 @@ from site_pages import foreign_assets, internal_members
 
 import mvplda
 from mvplda import make_two_views
-from mvplda.voice.people import Turn, read_turns
+from mvplda.voice.turns import Turn, read_turns
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

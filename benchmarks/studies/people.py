@@ -27,7 +27,8 @@ from mvplda.paper.provenance import DATA, WORK
 from mvplda.voice.audio.decode import read_audio
 from mvplda.voice.default_model import DEFAULT_MODEL
 from mvplda.voice.extractors import load_extractor
-from mvplda.voice.people import Turn, find_people
+from mvplda.voice.people import find_people
+from mvplda.voice.turns import Turn
 from tools.default_model.recordings import EXTRACTORS, RATE
 
 DIGITS = 6

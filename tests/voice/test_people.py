@@ -15,9 +15,10 @@ from mvplda import Bundle, MultiviewPLDA
 from mvplda.decisions import OperatingPoint
 from mvplda.exceptions import DataError, FileFormatError, MvpldaWarning
 from mvplda.voice.evidence import MAX_COMPARED, leave_one_out, recording_weights
-from mvplda.voice.people import Turn, find_people, read_turns
+from mvplda.voice.people import find_people
 from mvplda.voice.people_page import people_page
 from mvplda.voice.profile_file import ProfileBook
+from mvplda.voice.turns import Turn, read_turns
 
 D = 6
 RNG = np.random.default_rng(0)

@@ -13,7 +13,8 @@ from .options import RATE, extractor_option, output_option
 if TYPE_CHECKING:
     from ..voice.audio.decode import FileSegment
     from ..voice.extractors.extractor import ExtractedVectors
-    from ..voice.people import Turn
+    from ..voice.turns import Turn
+    from .options import Texts
 
 MAX_OVERRUN_S = 0.5
 """Seconds that a turn may end after its recording, as in Kaldi."""
@@ -23,9 +24,12 @@ MAX_OVERRUN_S = 0.5
 @click.argument("recordings", nargs=-1, required=True, metavar="RECORDING...")
 @click.option(
     "--turns",
-    "turns_file",
-    help="Turns of each recording: an RTTM file of a diariser, or a Kaldi file segments. Recordings have the names of "
-    "their files without suffix.  [default: every recording is one turn]",
+    "turns_files",
+    multiple=True,
+    metavar="FILE|FOLDER",
+    help="Turns of the recordings: RTTM, JSON of pyannote.audio or whisperX, a Kaldi file segments, or a folder of "
+    "these. Recordings have the names of their files without suffix. May be repeated.  [default: every recording is "
+    "one turn]",
 )
 @extractor_option(required=False)
 @click.option(
@@ -35,19 +39,26 @@ MAX_OVERRUN_S = 0.5
     "--far", type=RATE, help="Largest share of pairs of different people to merge by mistake."
 )
 @click.option(
+    "--known",
+    "known_file",
+    help="Profiles of known people: the page suggests their names, and you confirm them.",
+)
+@click.option(
     "--names",
     "names_file",
-    help="Names that the page saved: enrol these people in the profiles file OUTPUT (.npz) instead of writing a page.",
+    help="Names that the page saved: instead of writing a page, enrol the people who agreed in the profiles file "
+    "OUTPUT (.npz), or write the turns of all named people to OUTPUT (.rttm).",
 )
 @output_option(
     "Write an .html page, on which you listen to, confirm and name people, to this file."
 )
 def people_command(
     recordings: tuple[str, ...],
-    turns_file: str | None,
+    turns_files: Texts,
     extractors: tuple[str, ...],
     model: str | None,
     far: float | None,
+    known_file: str | None,
     names_file: str | None,
     output: str,
 ) -> None:
@@ -55,20 +66,28 @@ def people_command(
 
     Prints the number of the person of every turn, its recording, start and end, and its LLR against the other turns of
     that person. Two people are the same, different, or undecided; the page lists undecided pairs for you to confirm.
-    Turns that overlap in time are never assigned to one person. Nobody is enrolled until you name them.
+    Turns that overlap in time are never assigned to one person. Nobody is enrolled, and no known name is used, until
+    you confirm it on the page; people who did not agree to it are never enrolled.
 
     \b
-    Example:
+    Examples:
       mvplda people meetings/ --turns diarised.rttm -o people.html
       mvplda people meetings/ --names names.json -o voices.npz
+      mvplda people new/ --turns transcripts/ --known voices.npz -o people.html
+      mvplda people new/ --names names.json -o named.rttm
     """
     from ..atomic_files import write_atomically
     from ..voice.audio.folders import list_recordings
-    from ..voice.people import Turn, find_people, read_named_turns, read_turns
+    from ..voice.people import find_people, suggest_names
     from ..voice.people_page import people_page
+    from ..voice.profile_file import ProfileBook
     from ..voice.setup_report import skipped_lines
+    from ..voice.turns import Turn, read_named_turns, read_turns, rttm
     from ..voice.verification import VoiceModel
 
+    if names_file is not None and output.endswith(".rttm"):
+        write_atomically(output, rttm(read_named_turns(names_file)[0]).encode())
+        return
     listed = list_recordings(list(recordings))
     whole_files = dict(zip(listed.ids, listed.files, strict=True))
     sounds = _read_headers(whole_files)
@@ -78,10 +97,10 @@ def people_command(
         # a table may list a segment of a file
         end = sound.frames if whole_file.length is None else whole_file.start + whole_file.length
         turns.append(Turn(name, whole_file.start / sound.samplerate, end / sound.samplerate))
-    if turns_file is not None:
-        turns = read_turns(turns_file)
+    if turns_files:
+        turns = [turn for file in turns_files for turn in read_turns(file)]
     if names_file is not None:
-        turns = read_named_turns(names_file)
+        turns = _turns_with_consent(names_file)
     voices = VoiceModel.load(model, extractors)
     extracted = voices.extractor.extract(
         _turn_segments(turns, whole_files, sounds), on_error="skip"
@@ -94,17 +113,46 @@ def people_command(
         _enrol_turns(output, voices.extractor.name, used_turns, extracted)
         return
     grouping = find_people(voices.bundle, extracted.X, used_turns, far=far)
-    page = people_page(
-        grouping, used_turns, {name: whole_file.path for name, whole_file in whole_files.items()}
-    )
+    suggestions = []
+    if known_file is not None:
+        known = ProfileBook(known_file)
+        known.all_vectors()
+        known.check(voices.extractor.name)
+        suggestions = suggest_names(voices, extracted, used_turns, grouping, known, far)
+    sound_files = {name: whole_file.path for name, whole_file in whole_files.items()}
+    page = people_page(grouping, used_turns, sound_files, suggestions)
     write_atomically(output, page.encode())
     for person, fit, turn in zip(grouping.person, grouping.fits, used_turns, strict=True):
         click.echo(f"{person + 1}\t{turn.recording}\t{turn.start:.2f}\t{turn.end:.2f}\t{fit:.1f}")
+    for suggestion in suggestions:
+        likelihood = "probably" if suggestion.is_probable else "perhaps"
+        click.echo(
+            f"person {suggestion.person + 1} is {likelihood} {suggestion.name} (LLR {suggestion.llr:+.1f}): confirm "
+            "it on the page",
+            err=True,
+        )
     count = int(grouping.person.max()) + 1
     click.echo(
         f"{count} people in {len(used_turns)} turns, {len(grouping.undecided_pairs)} pairs to decide: {output}",
         err=True,
     )
+
+
+def _turns_with_consent(names_file: str) -> list[Turn]:
+    """Return the turns of the named people who agreed to be enrolled; report the others."""
+    from ..exceptions import DataError
+    from ..voice.turns import read_named_turns
+
+    turns, agreed = read_named_turns(names_file)
+    for name in dict.fromkeys(turn.name or "" for turn in turns):
+        if name not in agreed:
+            click.echo(f"{name}: not enrolled, because the page has no consent", err=True)
+    if not agreed:
+        raise DataError(
+            f"{names_file}: nobody agreed to be recognised in other recordings: nobody is enrolled. To name turns, "
+            "write an .rttm file: -o named.rttm"
+        )
+    return [turn for turn in turns if turn.name in agreed]
 
 
 class SoundHeader(Protocol):

@@ -6,43 +6,20 @@ the other. Each recording is a session where the model has that view. Turns that
 
 from __future__ import annotations
 
-import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
-from .._typing import Array, FloatArray, IntArray, PathLike
+from .._typing import Array, FloatArray, IntArray
 from ..bundle import Bundle
 from ..decisions import DEFAULT_FAR, naming_point
-from ..exceptions import DataError, MvpldaWarning
-from ..io.streams import OnDisk, fail, lines_of
+from ..exceptions import DataError
 from .evidence import leave_one_out, session_labels, speaker_question
-
-
-class Turn(NamedTuple):
-    """Stretch of a recording in which one person speaks, in seconds.
-
-    name : speaker within the recording, given by a diariser; turns with one name are of one person. None or empty:
-        unnamed
-    """
-
-    recording: str
-    start: float
-    end: float
-    name: str | None = None
-
-    def overlaps(self, other: Turn) -> bool:
-        """Return whether two turns overlap in time with different speakers."""
-        if self.recording != other.recording:
-            return False
-        if self.name and self.name == other.name:
-            return False
-        return self.start < other.end and other.start < self.end
+from .extractors.extractor import ExtractedVectors
+from .profile_file import ProfileBook
+from .turns import Turn
+from .verification import VoiceModel
 
 
 @dataclass(frozen=True)
@@ -57,77 +34,6 @@ class FoundPeople:
     person: IntArray
     fits: Array
     undecided_pairs: list[tuple[float, int, int]]
-
-
-RTTM_OTHER_TYPES = (
-    *("SEGMENT", "NOSCORE", "NO_RT_METADATA", "LEXEME", "NON-LEX", "NON-SPEECH"),
-    *("FILLER", "EDIT", "IP", "SU", "CB", "A/P"),
-)
-"""Types of RTTM lines with times other than SPEAKER."""
-
-RTTM_MISSING = "<NA>"
-"""RTTM field without a value, such as the speaker name of a voice activity detector."""
-
-
-def read_turns(path: PathLike) -> list[Turn]:
-    """Read the turns of an RTTM file (of a diariser), or of a ``segments`` file of Kaldi.
-
-    Other lines of an RTTM file, such as words, are skipped with a warning.
-    """
-    turns = []
-    n_skipped = 0
-    for number, line in enumerate(lines_of(OnDisk(path)), 1):
-        fields = line.decode().split()
-        # comments and descriptions of speakers are not turns
-        if not fields or fields[0].startswith((";;", "SPKR-INFO")):
-            continue
-        if fields[0] in RTTM_OTHER_TYPES:
-            n_skipped += 1
-            continue
-        try:
-            if fields[0] == "SPEAKER":
-                start = float(fields[3])
-                name = None if fields[7] == RTTM_MISSING else fields[7]
-                turn = Turn(fields[1], start, start + float(fields[4]), name)
-            else:
-                turn = Turn(fields[1], float(fields[2]), float(fields[3]))
-        except (IndexError, ValueError):
-            fail(path, "expected SPEAKER lines of RTTM, or: utterance recording start end", number)
-        if not 0 <= turn.start < turn.end < np.inf:
-            fail(
-                path,
-                f"expected a turn that ends after its start; got {turn.start:g} to {turn.end:g} s",
-                number,
-            )
-        turns.append(turn)
-    if n_skipped:
-        warnings.warn(
-            MvpldaWarning(f"{path}: skipped {n_skipped} line(s) of RTTM that are not SPEAKER"),
-            stacklevel=2,
-        )
-    return turns
-
-
-def read_named_turns(path: PathLike) -> list[Turn]:
-    """Read the turns of the people named on the page of `people_page`; each has that name."""
-    try:
-        saved = json.loads(Path(path).read_text(encoding="utf-8"))
-        turns = [
-            Turn(**{**turn, "name": name}) for name, spoken in saved.items() for turn in spoken
-        ]
-    except (ValueError, TypeError, AttributeError):
-        fail(path, "expected {name: turns}, as the page of mvplda people saves it")
-    if not turns:
-        fail(
-            path,
-            "there are no names: enter names on the page of mvplda people, and save them",
-        )
-    for turn, other in combinations(turns, 2):
-        if turn.name == other.name and turn._replace(name=None).overlaps(other):
-            raise DataError(
-                f"{path}: {turn.name!r} speaks twice at {other.start:g} s of {turn.recording}: use two names"
-            )
-    return turns
 
 
 def _initial_groups(turns: Sequence[Turn]) -> IntArray:
@@ -204,3 +110,48 @@ def find_people(
     undecided = [(float(pair_llrs[i, j]), int(i), int(j)) for i, j in np.argwhere(is_undecided)]
     fits = leave_one_out(bundle, X, person.tolist(), sessions)
     return FoundPeople(person, fits, sorted(undecided, reverse=True))
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A known person whom the turns of a found person may belong to; somebody has to confirm it.
+
+    person : number of the found person
+    name : name of the profile
+    llr : LLR of the found person's turns against the profile
+    is_probable : whether the LLR reaches the model's threshold for the number of profiles
+    """
+
+    person: int
+    name: str
+    llr: float
+    is_probable: bool
+
+
+def suggest_names(
+    voices: VoiceModel,
+    extracted: ExtractedVectors,
+    turns: Sequence[Turn],
+    people: FoundPeople,
+    known: ProfileBook,
+    far: float | None = None,
+) -> list[Suggestion]:
+    """Compare found people with known profiles; return the most probable name of each who may be known.
+
+    far : share of strangers for whom a name may be suggested as probable, see `mvplda.decisions.naming_point`
+    """
+    suggestions = []
+    for person in range(int(people.person.max()) + 1):
+        rows = np.flatnonzero(people.person == person).tolist()
+        side = ExtractedVectors(
+            extracted.X[rows],
+            rows,
+            [extracted.qualities[row] for row in rows],
+            [],
+            [turns[row].recording for row in rows],
+        )
+        ranking = voices.identify(side, known, far=far)
+        if ranking.answer != "reject":
+            name, llr, _ = ranking.candidates[0]
+            suggestions.append(Suggestion(person, name, llr, ranking.answer == "accept"))
+    return suggestions

@@ -9,21 +9,32 @@ from pathlib import Path
 from string import Template
 
 from .._typing import PathLike
-from .people import FoundPeople, Turn
+from .people import FoundPeople, Suggestion
+from .turns import Turn
 
 TEMPLATE = Path(__file__).with_name("people_page.html")
 """The page, with the fields count, turns, undecided and people."""
 
 
-def people_page(people: FoundPeople, turns: Sequence[Turn], sounds: Mapping[str, PathLike]) -> str:
+def people_page(
+    people: FoundPeople,
+    turns: Sequence[Turn],
+    sounds: Mapping[str, PathLike],
+    suggestions: Sequence[Suggestion] = (),
+) -> str:
     """Return an HTML page with the turns of each person, to listen to them and to name the person.
 
     sounds : sound file of each recording
+    suggestions : names of known people, which the page offers and nobody has confirmed
     """
+    suggested = {suggestion.person: suggestion for suggestion in suggestions}
     turns_of: dict[int, list[tuple[Turn, float]]] = {}
     for turn, person, fit in zip(turns, people.person.tolist(), people.fits.tolist(), strict=True):
         turns_of.setdefault(person, []).append((turn, fit))
-    sections = [_person_section(person, turns_of[person], sounds) for person in sorted(turns_of)]
+    sections = [
+        _person_section(person, turns_of[person], sounds, suggested.get(person))
+        for person in sorted(turns_of)
+    ]
     undecided = "".join(
         f"<li>Are person {i + 1} and person {j + 1} the same? (LLR {llr:+.1f})"
         for llr, i, j in people.undecided_pairs
@@ -37,7 +48,10 @@ def people_page(people: FoundPeople, turns: Sequence[Turn], sounds: Mapping[str,
 
 
 def _person_section(
-    person: int, turns: Sequence[tuple[Turn, float]], sounds: Mapping[str, PathLike]
+    person: int,
+    turns: Sequence[tuple[Turn, float]],
+    sounds: Mapping[str, PathLike],
+    suggestion: Suggestion | None,
 ) -> str:
     """Return the heading, name field and table of turns of one person."""
     rows = []
@@ -46,8 +60,23 @@ def _person_section(
         odd = ' class="odd"' if fit < 0 else ""
         rows.append(
             f"<tr{odd}><td>{escape(turn.recording)}<td>{turn.start:.2f} to {turn.end:.2f} s<td>{fit:+.1f}"
-            f'<td><audio controls preload="none" src="{source}"></audio></tr>'
+            f'<td><audio controls preload="none" src="{source}"></audio><td>{escape(turn.text)}</tr>'
         )
     data = escape(json.dumps([turn._asdict() for turn, _ in turns]))
-    heading = f'<h2>Person {person + 1} <input placeholder="name" data-turns="{data}"></h2>'
-    return f"{heading}\n<table>{''.join(rows)}</table>"
+    heading = (
+        f'<h2>Person {person + 1} <input placeholder="name" aria-label="name of person {person + 1}" '
+        f'data-turns="{data}"> <label><input type="checkbox">agreed to be recognised in other recordings</label></h2>'
+    )
+    return f"{heading}{_suggestion_line(suggestion)}\n<table>{''.join(rows)}</table>"
+
+
+def _suggestion_line(suggestion: Suggestion | None) -> str:
+    """Return the question whether a person is a known one, with a button that enters the name."""
+    if suggestion is None:
+        return ""
+    name = escape(suggestion.name)
+    likelihood = "Probably" if suggestion.is_probable else "Perhaps"
+    return (
+        f'<p>{likelihood} {name} (LLR {suggestion.llr:+.1f}) <button type="button" data-name="{name}">It is {name}'
+        "</button></p>"
+    )

@@ -1,0 +1,209 @@
+"""Turns of speakers in recordings: read from what diarisers and transcribers write, and written with names."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._typing import PathLike
+from ..exceptions import DataError, MvpldaWarning
+from ..io.streams import OnDisk, fail, lines_of
+
+
+class Turn(NamedTuple):
+    """Stretch of a recording in which one person speaks, in seconds.
+
+    name : speaker within the recording, given by a diariser; turns with one name are of one person. None or empty:
+        unnamed
+    text : transcript, if there is one
+    """
+
+    recording: str
+    start: float
+    end: float
+    name: str | None = None
+    text: str = ""
+
+    def overlaps(self, other: Turn) -> bool:
+        """Return whether two turns overlap in time with different speakers."""
+        if self.recording != other.recording:
+            return False
+        if self.name and self.name == other.name:
+            return False
+        return self.start < other.end and other.start < self.end
+
+
+RTTM_OTHER_TYPES = (
+    *("SEGMENT", "NOSCORE", "NO_RT_METADATA", "LEXEME", "NON-LEX", "NON-SPEECH"),
+    *("FILLER", "EDIT", "IP", "SU", "CB", "A/P"),
+)
+"""Types of RTTM lines with times other than SPEAKER."""
+
+RTTM_MISSING = "<NA>"
+"""RTTM field without a value, such as the speaker name of a voice activity detector."""
+
+
+def read_turns(path: PathLike) -> list[Turn]:
+    """Read the turns that a diariser or transcriber wrote.
+
+    path : an RTTM file; a file ``segments`` of Kaldi; a JSON file of pyannote.audio or whisperX, whose recording has
+        the name of the file; or a folder of .rttm and .json files
+    """
+    path = Path(path)
+    if path.is_dir():
+        files = [file for file in sorted(path.iterdir()) if file.suffix in (".rttm", ".json")]
+        # pyannote.audio writes both: the same turns
+        with_rttm = {file.stem for file in files if file.suffix == ".rttm"}
+        files = [file for file in files if file.suffix == ".rttm" or file.stem not in with_rttm]
+        if not files:
+            raise DataError(f"{path} has no turns: expected files .rttm or .json of a diariser")
+        return [turn for file in files for turn in read_turns(file)]
+    return _read_json_turns(path) if path.suffix == ".json" else _read_lines(path)
+
+
+def _read_json_turns(path: Path) -> list[Turn]:
+    """Read the turns of a JSON file of pyannote.audio (diarization) or whisperX (segments)."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(values, dict):
+            # the answer of a diarisation service holds the diarisation as its output
+            values = values.get("output", values)
+            values = values["diarization"] if "diarization" in values else values["segments"]
+        stretches = [stretch for item in values for stretch in _by_speaker(item)]
+        turns = [
+            Turn(
+                path.stem,
+                float(item["start"]),
+                float(item["end"]),
+                item.get("speaker") or None,
+                str(item.get("text") or "").strip(),
+            )
+            for item in stretches
+        ]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        fail(
+            path,
+            'expected the JSON of pyannote.audio ({"diarization": [...]}) or of whisperX ({"segments": [...]}), with '
+            "start, end and speaker of each turn",
+        )
+    for number, turn in enumerate(turns, 1):
+        _check_times(turn, path, f"turn {number}")
+    return turns
+
+
+def _by_speaker(segment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Divide a segment of whisperX where the speaker of its words changes; other segments stay whole.
+
+    Words without times (numbers, for example) belong to no turn but stay in its text.
+    """
+    words = segment.get("words") or []
+    speakers = {word["speaker"] for word in words if "speaker" in word}
+    if len(speakers) < 2:
+        return [segment]
+    turns: list[dict[str, Any]] = []
+    for word in words:
+        speaker = word.get("speaker") or (turns[-1]["speaker"] if turns else None)
+        if not turns or speaker != turns[-1]["speaker"]:
+            turns.append({"speaker": speaker, "text": ""})
+        turns[-1]["text"] += f" {word['word'].strip()}"
+        if "start" in word and "end" in word:
+            turns[-1].setdefault("start", word["start"])
+            turns[-1]["end"] = word["end"]
+    return [turn for turn in turns if "start" in turn]
+
+
+def _check_times(turn: Turn, path: Path, where: int | str) -> None:
+    """Raise an error unless a turn has a length."""
+    if not 0 <= turn.start < turn.end < np.inf:
+        problem = f"expected a turn that ends after its start; got {turn.start:g} to {turn.end:g} s"
+        if isinstance(where, str):
+            fail(path, f"{where}: {problem}")
+        fail(path, problem, where)
+
+
+def _read_lines(path: Path) -> list[Turn]:
+    """Read the turns of an RTTM file (of a diariser), or of a ``segments`` file of Kaldi.
+
+    Other lines of an RTTM file, such as words, are skipped with a warning.
+    """
+    turns = []
+    n_skipped = 0
+    for number, line in enumerate(lines_of(OnDisk(path)), 1):
+        fields = line.decode().split()
+        # comments and descriptions of speakers are not turns
+        if not fields or fields[0].startswith((";;", "SPKR-INFO")):
+            continue
+        if fields[0] in RTTM_OTHER_TYPES:
+            n_skipped += 1
+            continue
+        try:
+            if fields[0] == "SPEAKER":
+                start = float(fields[3])
+                name = None if fields[7] == RTTM_MISSING else fields[7]
+                turn = Turn(fields[1], start, start + float(fields[4]), name)
+            else:
+                turn = Turn(fields[1], float(fields[2]), float(fields[3]))
+        except (IndexError, ValueError):
+            fail(path, "expected SPEAKER lines of RTTM, or: utterance recording start end", number)
+        _check_times(turn, path, number)
+        turns.append(turn)
+    if n_skipped:
+        warnings.warn(
+            MvpldaWarning(f"{path}: skipped {n_skipped} line(s) of RTTM that are not SPEAKER"),
+            stacklevel=2,
+        )
+    return turns
+
+
+def read_named_turns(path: PathLike) -> tuple[list[Turn], set[str]]:
+    """Read the turns of the people named on the page of `people_page`; each has that name.
+
+    Returns
+    -------
+    turns
+    names of the people who agreed to be recognised in other recordings
+    """
+    try:
+        saved = json.loads(Path(path).read_text(encoding="utf-8"))
+        # files of earlier versions have turns alone, of people who are to be enrolled
+        people: dict[str, Any] = {
+            name: {"consent": True, "turns": entry} if isinstance(entry, list) else entry
+            for name, entry in saved.items()
+        }
+        turns = [
+            Turn(**{**turn, "name": name})
+            for name, entry in people.items()
+            for turn in entry["turns"]
+        ]
+        agreed = {name for name, entry in people.items() if entry["consent"] is True}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        fail(path, "expected {name: turns}, as the page of mvplda people saves it")
+    if not turns:
+        fail(
+            path,
+            "there are no names: enter names on the page of mvplda people, and save them",
+        )
+    for turn, other in combinations(turns, 2):
+        if turn.name == other.name and turn._replace(name=None).overlaps(other):
+            raise DataError(
+                f"{path}: {turn.name!r} speaks twice at {other.start:g} s of {turn.recording}: use two names"
+            )
+    return turns, agreed
+
+
+def rttm(turns: Sequence[Turn]) -> str:
+    """Return named turns as lines of RTTM; blanks in names become underscores, because RTTM has none."""
+    lines = []
+    for turn in sorted(turns):
+        recording, name = ("_".join(text.split()) for text in (turn.recording, turn.name or ""))
+        lines.append(
+            f"SPEAKER {recording} 1 {turn.start:.3f} {turn.end - turn.start:.3f} {RTTM_MISSING} {RTTM_MISSING} "
+            f"{name or RTTM_MISSING} {RTTM_MISSING} {RTTM_MISSING}\n"
+        )
+    return "".join(lines)
