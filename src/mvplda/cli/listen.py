@@ -200,7 +200,7 @@ def _update_line(update: StreamUpdate) -> str:
 @click.option(
     "--seconds",
     type=click.FloatRange(0.1, 600),
-    help="Stop after this time.  [default: until Ctrl-C, at most 600]",
+    help="Stop after this number of seconds.  [default: until Ctrl-C, at most 600]",
 )
 @source_options
 def record_command(
