@@ -36,6 +36,7 @@ class CommandEntry(NamedTuple):
 
 SECTIONS = {
     "Verify recordings": {
+        "demo": CommandEntry("demo", "Write synthetic voices, to try the commands on."),
         "setup": CommandEntry("setup", "Make a model for your own people, with a threshold."),
         "verify": CommandEntry("verify", "Decide whether two recordings match."),
         "identify": CommandEntry("verify", "Decide which enrolled person speaks in a recording."),
