@@ -13,6 +13,7 @@ from .options import (
     QUIET,
     SEED,
     KeyValue,
+    OutputFile,
     labels_option,
     output_option,
     parse_value,
@@ -285,7 +286,19 @@ def summary_lines(bundle: Bundle) -> list[str]:
 @labels_option(
     "VIEW=SOURCE: read the labels of VIEW from this column of the tables, or from this file."
 )
-@output_option("Write the statistics to this file.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=OutputFile(sharded=True),
+    help="Write the statistics to this file; with --ranges, to files with {shard} in their name.",
+)
+@click.option(
+    "--ranges",
+    type=COUNT,
+    help="Divide the classes of the first view into this number of ranges, and write a file per range, so that no "
+    "worker holds the sums of all classes; for speakers in random order. Needs --work-dir.",
+)
 @click.option(
     "--second-moment",
     type=click.Choice(["full", "diagonal"]),
@@ -312,6 +325,7 @@ def stats_command(
     views: Texts,
     labels: Pairs,
     output: str,
+    ranges: int | None,
     quiet: bool,
     second_moment: SecondMoment,
     work_dir: str | None,
@@ -331,6 +345,7 @@ def stats_command(
       mvplda train stats.safetensors -o model.safetensors
       mvplda stats old.safetensors new.safetensors -o both.safetensors
     """
+    from ..distributed.outputs import is_sharded
     from ..distributed.shards import gather
     from ..io.vectors import read_extractor
     from ..labels import base_columns
@@ -349,6 +364,31 @@ def stats_command(
     extractors = {path: sums.sources.get("extractor") for path, sums in statistics.items()}
     extractors |= {path: read_extractor(path) for path in vector_files}
     sources: Json = {"added": list(statistics), "extractor": _common_extractor(extractors)}
+    if (ranges is not None) != is_sharded(output):
+        raise click.UsageError(
+            "--ranges and -o with {shard} in the name need each other: pass both"
+        )
+    if ranges is not None:
+        if statistics or work_dir is None:
+            raise click.UsageError("--ranges needs --work-dir, and shards of vectors only")
+        from ..distributed.ranges import gather_ranges
+
+        files = gather_ranges(
+            vector_files,
+            output,
+            label_sources,
+            views or None,
+            ranges=ranges,
+            work_dir=work_dir,
+            second_moment=second_moment,
+            scheduler=scheduler,
+            workers=workers,
+            extractor=_common_extractor(extractors),
+            verbose=int(not quiet),
+        )
+        if not quiet:
+            click.echo(f"wrote the statistics of {len(files)} ranges of classes", err=True)
+        return
     if vector_files:
         gathered = gather(
             vector_files,

@@ -12,7 +12,7 @@ import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from ..backend import one_blas_thread
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..io.batches import Batch, Reader
 from ..io.lists import read_map, unlabelled_warning
+from ..io.tables import Numbers
 from ..io.vectors import checked_names, main_file, open_vectors
 from ..labels import base_columns, check_view_names
 from ..statistics import Accumulator, SufficientStatistics, merge
@@ -119,19 +120,7 @@ def gather(
     batch_bytes : bytes of vectors in a batch; every worker holds one batch in memory
     verbose : 1 shows progress on standard error
     """
-    if views is None and not labels:
-        raise ParameterError("name the views or the sources of their labels: views=, labels=")
-    if views is not None and (isinstance(views, str) or not len(views)):
-        raise ParameterError(f"views must be a list of names; got {views!r}")
-    sources = {name: os.fspath(source) for name, source in (labels or {}).items()}
-    names = tuple(views or sources)
-    check_view_names(names)
-    shards = _listed(paths)
-    if work_dir is not None:
-        work_dir = os.fspath(work_dir)
-        Path(work_dir).mkdir(parents=True, exist_ok=True)
-
-    job = ShardJob(names, sources, second_moment, work_dir, batch_bytes)
+    shards, job = shard_job(paths, labels, views, second_moment, work_dir, batch_bytes)
     progress = Progress("shards", len(shards))
     tree = Tree(combine)
     vectors = 0
@@ -144,8 +133,31 @@ def gather(
             progress.step(number, f"{vectors} vectors")
 
     statistics = tree.finish().statistics
-    _warn_unlabelled(statistics, sources)
+    _warn_unlabelled(statistics, job.labels)
     return statistics
+
+
+def shard_job(
+    paths: PathLike | Sequence[PathLike],
+    labels: Mapping[str, PathLike] | None,
+    views: Sequence[str] | None,
+    second_moment: SecondMoment,
+    work_dir: PathLike | None,
+    batch_bytes: int,
+) -> tuple[list[str], ShardJob]:
+    """Return the shards and the settings that apply to all of them, from the arguments of `gather`."""
+    if views is None and not labels:
+        raise ParameterError("name the views or the sources of their labels: views=, labels=")
+    if views is not None and (isinstance(views, str) or not len(views)):
+        raise ParameterError(f"views must be a list of names; got {views!r}")
+    sources = {name: os.fspath(source) for name, source in (labels or {}).items()}
+    names = tuple(views or sources)
+    check_view_names(names)
+    shards = _listed(paths)
+    if work_dir is not None:
+        work_dir = os.fspath(work_dir)
+        Path(work_dir).mkdir(parents=True, exist_ok=True)
+    return shards, ShardJob(names, sources, second_moment, work_dir, batch_bytes)
 
 
 def _warn_unlabelled(statistics: SufficientStatistics, sources: Mapping[str, str]) -> None:
@@ -185,7 +197,7 @@ def combine(shards: Sequence[Shard]) -> Shard:
 def shard_result(job: ShardJob, path: str) -> Shard:
     """Return the statistics of one shard, from the work folder if it is finished."""
     if job.work_dir is None:
-        return read_shard(job, path)[0]
+        return Shard(path, read_shard(job, path)[0][0])
     settings = [os.path.abspath(main_file(path)), asdict(replace(job, work_dir=None))]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     finished = Path(job.work_dir) / f"{digest.hexdigest()[:32]}.safetensors"
@@ -196,10 +208,10 @@ def shard_result(job: ShardJob, path: str) -> Shard:
                 return Shard(path, statistics)
         except (FileFormatError, KeyError, TypeError, AttributeError):
             pass  # a result that is damaged or of another version is computed again
-    shard, files = read_shard(job, path)
+    parts, files = read_shard(job, path)
     sources = {file: _identity(file) for file in files}
-    replace(shard.statistics, sources=sources).save(finished)
-    return shard
+    replace(parts[0], sources=sources).save(finished)
+    return Shard(path, parts[0])
 
 
 def _identity(path: str) -> list[int]:
@@ -211,16 +223,42 @@ def _identity(path: str) -> list[int]:
     return [state.st_size, state.st_mtime_ns]
 
 
-def read_shard(job: ShardJob, path: str) -> tuple[Shard, list[str]]:
-    """Return the statistics of a shard, and the files that were read."""
+class RangeSums:
+    """Sums of the vectors of one range of classes in a shard."""
+
+    def __init__(self, job: ShardJob, width: int) -> None:
+        self.classes = GrowingClasses(job.views)
+        self.sums = Accumulator(width, job.views, second_moment=job.second_moment)
+
+    def add(self, X: Numbers, labels: Mapping[str, LabelCodes]) -> None:
+        """Add vectors and their labels."""
+        self.sums.add(X, self.classes.number(labels))
+
+    def result(self) -> SufficientStatistics:
+        """Return the statistics, and empty the sums."""
+        return SufficientStatistics.of(self.sums, *self.classes.sorted())
+
+
+RowRanges = Callable[[Mapping[str, LabelCodes]], IntArray]
+"""Function that returns the range of every vector of a batch, from its labels."""
+
+
+def read_shard(
+    job: ShardJob, path: str, range_of_rows: RowRanges | None = None, ranges: int = 1
+) -> tuple[dict[int, SufficientStatistics], list[str]]:
+    """Return the statistics of a shard by range, and the files that were read; without ranges there is one, 0.
+
+    A range without vectors is left out.
+    """
     reader = open_vectors(path)
     sources = _label_sources(job, path, reader)
     columns = [source.location for source in sources.values() if source.numbers is None]
     lists = [source.location for source in sources.values() if source.numbers is not None]
     # The reader takes a single column of names as ids; if that column holds labels, the vectors have no ids.
     has_ids = reader.has_ids and reader.id_column not in columns
-    classes = GrowingClasses(job.views)
-    sums: Accumulator | None = None
+    sums: dict[int, RangeSums] = {}
+    vectors = 0
+    labelled = dict.fromkeys(sources, False)
     hashes: list[IntArray] = []
     try:
         # The workers provide the parallelism, and with one BLAS thread the sums do not depend on the number of cores.
@@ -229,26 +267,54 @@ def read_shard(job: ShardJob, path: str) -> tuple[Shard, list[str]]:
                 n, width = batch.X.shape
                 if not n:
                     continue
-                sums = sums or Accumulator(width, job.views, second_moment=job.second_moment)
                 if has_ids and batch.ids is not None:
-                    names = checked_names(path, batch.ids, sums.n).tolist()
+                    names = checked_names(path, batch.ids, vectors).tolist()
                     hashes.append(np.fromiter(map(hash, names), np.int64, n))
                 codes = {name: source.codes(batch) for name, source in sources.items()}
-                sums.add(batch.X, classes.number(codes))
-                del batch, codes  # frees their memory before the next batch is read
-        if sums is None or not sums.n:
+                for name, column in codes.items():
+                    labelled[name] |= bool((column.codes >= 0).any())
+                for number, X, labels in _by_range(batch.X, codes, range_of_rows, ranges):
+                    if number not in sums:
+                        sums[number] = RangeSums(job, width)
+                    sums[number].add(X, labels)
+                vectors += n
+                del batch, codes, X, labels  # frees their memory before the next batch is read
+        if not vectors:
             raise FileFormatError("the file holds no vectors: leave it out")
         _check_once(hashes)
-        statistics = SufficientStatistics.of(sums, *classes.sorted())
+        parts = {number: sums.pop(number).result() for number in sorted(sums)}
         for name, source in sources.items():
-            if source.numbers is not None and not len(statistics.classes[name].names):
+            if source.numbers is not None and not labelled[name]:
                 raise LabelError(
-                    f"{source.location} lists none of the {statistics.n} ids for view {name!r}; its first id is "
+                    f"{source.location} lists none of the {vectors} ids for view {name!r}; its first id is "
                     f"{next(iter(source.numbers))!r}: check that the list belongs to this shard"
                 )
     except (DataError, LabelError, FileFormatError) as error:
         raise error if path in str(error) else type(error)(f"{path}: {error}") from error
-    return Shard(path, statistics), [str(main_file(path)), *reader.files, *lists]
+    return parts, [str(main_file(path)), *reader.files, *lists]
+
+
+def _by_range(
+    X: Numbers,
+    labels: Mapping[str, LabelCodes],
+    range_of_rows: RowRanges | None,
+    ranges: int,
+) -> Iterator[tuple[int, Numbers, Mapping[str, LabelCodes]]]:
+    """Yield the number, the vectors and the labels of each range of a batch that has any."""
+    if range_of_rows is None or ranges == 1:
+        yield 0, X, labels
+        return
+    row_ranges = range_of_rows(labels)
+    order = np.argsort(row_ranges, kind="stable")
+    ends = np.searchsorted(row_ranges[order], np.arange(ranges + 1))
+    for number in range(ranges):
+        rows = order[ends[number] : ends[number + 1]]
+        if len(rows):
+            chosen = {
+                name: LabelCodes(column.names, column.codes[rows])
+                for name, column in labels.items()
+            }
+            yield number, X[rows], chosen
 
 
 def _check_once(hashes: list[IntArray]) -> None:

@@ -1,0 +1,202 @@
+"""Statistics of shards in any order of speakers, by ranges of classes: no machine holds all class sums.
+
+Every shard of speakers in random order has sums of nearly as many classes as vectors, so that the sums of all shards
+together are larger than the vectors. The classes of one view are therefore divided into ranges by a hash of their
+names. A worker that reads a shard writes one file of statistics per range; then workers add up the files of one range
+each. The results are statistics of disjoint classes: files that can be trained on one by one, or added.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from .._progress import Progress
+from .._typing import IntArray, PathLike
+from ..exceptions import ParameterError
+from ..io.tables import suffix_of
+from ..io.vectors import main_file
+from ..labels import base_columns
+from ..statistics import SufficientStatistics
+from ..statistics.accumulator import SecondMoment
+from ..statistics.classes import LabelCodes
+from .ordered import ordered_map
+from .outputs import digest_of, file_state, finished_summary, shard_paths, write_note
+from .shards import BATCH_BYTES, Shard, ShardJob, Tree, combine, read_shard, shard_job
+
+
+@dataclass(frozen=True)
+class RangeJob:
+    """Settings that apply to every shard and range.
+
+    shard : settings of reading
+    column : label column whose classes are divided
+    ranges : number of ranges
+    folder : folder of the files of each shard and range
+    """
+
+    shard: ShardJob
+    column: str
+    ranges: int
+    folder: str
+
+    def range_of_rows(self, labels: Mapping[str, LabelCodes]) -> IntArray:
+        """Return the range of every vector of a batch; those without label are divided by their row."""
+        column = labels[self.column]
+        hashes = [zlib.crc32(str(name).encode()) % self.ranges for name in column.names.tolist()]
+        by_code = np.array([*hashes, 0], dtype=np.int64)
+        rows = by_code[column.codes]
+        absent = np.flatnonzero(column.codes < 0)
+        rows[absent] = absent % self.ranges
+        return rows
+
+    def split_path(self, path: str) -> str:
+        """Return the path of a shard's files, without the number of the range."""
+        settings = [os.path.abspath(main_file(path)), asdict(self)]
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+        return os.path.join(self.folder, digest[:32])
+
+
+def gather_ranges(
+    paths: PathLike | Sequence[PathLike],
+    output: str,
+    labels: Mapping[str, PathLike] | None = None,
+    views: Sequence[str] | None = None,
+    *,
+    ranges: int,
+    work_dir: PathLike,
+    second_moment: SecondMoment = "full",
+    workers: int = 1,
+    scheduler: str | None = None,
+    batch_bytes: int = BATCH_BYTES,
+    extractor: str | None = None,
+    verbose: int = 0,
+) -> list[str]:
+    """Compute the statistics of shards by ranges of the classes of the first view; return the files.
+
+    The sum of the files has the statistics of `gather`, up to rounding. They are bit-identical for any number of
+    workers. Each holds a random sample of the classes.
+
+    Parameters
+    ----------
+    output : name of the files, with ``{shard}`` for the number of the range
+    ranges : number of ranges; a worker holds the sums of one of them
+    work_dir : folder for the files of every shard and range, as large as all of them together; with a scheduler, one
+        that all workers share. An interrupted run is continued from there
+    extractor : name of the extractor of the vectors, stored in the files
+    paths, labels, views, second_moment, workers, scheduler, batch_bytes, verbose : see `gather`
+    """
+    if suffix_of(output) != ".safetensors":
+        raise ParameterError(f"expected files of statistics as .safetensors; got {output}")
+    if ranges < 1:
+        raise ParameterError(f"expected at least one range of classes; got {ranges}")
+    shards, settings = shard_job(paths, labels, views, second_moment, None, batch_bytes)
+    folder = os.path.abspath(work_dir)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    outputs = shard_paths(output, ranges)
+    job = RangeJob(settings, base_columns(settings.views)[0], ranges, folder)
+
+    vectors = 0
+    bar = Progress("shards", len(shards))
+    split = ordered_map(partial(split_shard, job), shards, workers=workers, scheduler=scheduler)
+    for number, count in enumerate(split, 1):
+        vectors += count
+        if verbose:
+            bar.step(number, f"{vectors} vectors")
+    bar = Progress("ranges", ranges)
+    items = list(enumerate(outputs))
+    added = ordered_map(
+        partial(add_range, job, tuple(shards), extractor),
+        items,
+        workers=workers,
+        scheduler=scheduler,
+    )
+    files = []
+    for number, classes in enumerate(added, 1):
+        if classes:
+            files.append(outputs[number - 1])
+        if verbose:
+            bar.step(number, f"{classes} classes")
+    return files
+
+
+# Functions that every worker runs.
+
+
+def split_shard(job: RangeJob, path: str) -> int:
+    """Write the statistics of a shard by range, unless they are there; return its number of vectors."""
+    base = job.split_path(path)
+    summary = _split_summary(base)
+    if summary is not None:
+        return sum(n for _, n in summary.values())
+    parts, files = read_shard(job.shard, path, job.range_of_rows, job.ranges)
+    written = {}
+    for number, statistics in parts.items():
+        file = f"{base}-{number}.safetensors"
+        statistics.save(file)
+        written[str(number)] = (file_state(file), statistics.n)
+    sources = {file: file_state(file) for file in files}
+    write_note(base, "", {"sources": sources, "ranges": written})
+    return sum(n for _, n in written.values())
+
+
+def _split_summary(base: str) -> dict[str, tuple[list[int], int]] | None:
+    """Return state and number of vectors of each file of a shard; None if a file or the shard has changed."""
+    summary = finished_summary(base, "")
+    if summary is None:
+        return None
+    ranges: dict[str, tuple[list[int], int]] = summary["ranges"]
+    states = [
+        *summary["sources"].items(),
+        *((f"{base}-{number}.safetensors", state) for number, (state, _) in ranges.items()),
+    ]
+    unchanged = all(file_state(file) == state for file, state in states)
+    return ranges if unchanged else None
+
+
+def add_range(
+    job: RangeJob, shards: tuple[str, ...], extractor: str | None, item: tuple[int, str]
+) -> int:
+    """Add up the files of a range in the order of the shards; return its number of classes, 0 if it has none."""
+    number, output = item
+    files = list(_files_of_range(job, shards, number))
+    digest = digest_of([[file, file_state(file)] for file, _ in files], extractor)
+    finished = finished_summary(output, digest)
+    if finished is not None:
+        return int(finished)
+    tree = Tree(combine)
+    for file, path in files:
+        tree.add(Shard(path, SufficientStatistics.load(file)))
+    classes = 0
+    if files:
+        statistics = tree.finish().statistics
+        replace(statistics, sources={"extractor": extractor}).save(output)
+        classes = len(statistics.classes[job.column])
+    else:
+        Path(output).unlink(missing_ok=True)  # of an earlier run with other shards
+    write_note(output, digest, classes)
+    return classes
+
+
+def _files_of_range(
+    job: RangeJob, shards: tuple[str, ...], number: int
+) -> Iterator[tuple[str, str]]:
+    """Yield the file of every shard that has vectors of a range, and the shard."""
+    for path in shards:
+        base = job.split_path(path)
+        summary = _split_summary(base)
+        if summary is None:
+            raise ParameterError(
+                f"the statistics of {path} in {job.folder} are missing or were changed during the run: run it again, "
+                "with a folder that all workers share"
+            )
+        if str(number) in summary:
+            yield f"{base}-{number}.safetensors", path
