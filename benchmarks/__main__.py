@@ -24,6 +24,7 @@ BENCHMARKS = {
     "intervals": "interval_coverage",
     "extractors": "extractors",
     "startup": "startup",
+    "ranges": "ranges",
 }
 """Modules by name; imported when they are run, so that one that lacks a package does not stop the others."""
 
@@ -69,6 +70,7 @@ def main(
       intervals  how often 95 % intervals hold the truth in simulated evaluations (minutes)
       extractors  networks from elsewhere that were fetched: multiples of real time
       startup  start of commands: CPU seconds, multiples of Python with NumPy, memory
+      ranges   statistics by ranges of classes on two workers (minutes)
 
       tables   measure nothing: make the tables of the documents anew from results/
       check    make a random sample of stored rows again and compare (see check --help)

@@ -191,6 +191,8 @@ def extended(
     more *= FAR["dimension"] / many["dimension"]
     total = FAR["vectors"] * (each + more)
     sums = FAR["speakers"] * FAR["dimension"] * 8 / 2**30
+    size = FAR["vectors"] * FAR["dimension"] * 4
+    peak = many["peak memory above the libraries, MiB"]["statistics"]
     operations = FAR["speakers"] * (4.0 * FAR["dimension"] * rank + 2.0 * rank**2)
     return {
         "case": FAR,
@@ -199,9 +201,12 @@ def extended(
         "microseconds more, many speakers": 1e6 * more,
         "CPU hours of the statistics": total / 3600,
         "hours with 64 workers": total / 3600 / 64,
-        "size of the vectors, TB": FAR["vectors"] * FAR["dimension"] * 4 / 1e12,
+        "MB/s that each of them reads": size / total / 1e6,
+        "size of the vectors, TB": size / 1e12,
         "class sums, GiB": sums,
-        "class sums while a result is put in order, GiB": 2 * sums,
+        "peak while a result is put in order, GiB": sums
+        * peak
+        / many["class sums themselves, MiB"],
         "CPU seconds of an iteration, no two speakers alike": operations / float64_rate(rank),
     }
 
