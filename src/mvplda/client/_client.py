@@ -140,7 +140,7 @@ class Client(_Base):
         return self._send(calls.profile(profile_id))
 
     def profiles(self, user_id: str | None = None, search: str | None = None) -> Iterator[Profile]:
-        """Yield profiles: all, those of a user, or those whose user id contains `search`."""
+        """Yield profiles: all, those of a user, or those whose user id begins with `search`."""
         after = None
         while True:
             query = calls.profiles(userId=user_id, search=search, after=after)
@@ -270,7 +270,7 @@ class AsyncClient(_Base):
     async def profiles(
         self, user_id: str | None = None, search: str | None = None
     ) -> AsyncIterator[Profile]:
-        """Yield profiles: all, those of a user, or those whose user id contains `search`."""
+        """Yield profiles: all, those of a user, or those whose user id begins with `search`."""
         after = None
         while True:
             query = calls.profiles(userId=user_id, search=search, after=after)

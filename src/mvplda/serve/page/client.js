@@ -1,0 +1,210 @@
+// Client of the service for browsers, Node, Deno and Bun. Made from /openapi.json by tools/javascript_client.py.
+
+// Answers after which the same call may succeed.
+const PASSING = [408, 425, 429, 502, 503, 504];
+
+/** The service refused a call. */
+export class ServiceError extends Error {
+  /** @param {number} status @param {object} fields @param {number | null} retryAfter */
+  constructor(status, fields, retryAfter) {
+    super(`${status} ${fields.type ?? ""}: ${fields.detail ?? ""}`);
+    this.name = "ServiceError";
+    this.status = status;
+    this.kind = String(fields.type ?? "").replace(/^urn:mvplda:/, "");
+    this.detail = String(fields.detail ?? "");
+    this.reason = fields.reason ?? null;
+    this.retryAfter = retryAfter;
+    this.fields = fields;
+  }
+}
+
+const part = (value) => encodeURIComponent(String(value));
+const pause = (seconds) => new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
+
+function randomKey() {
+  const bytes = crypto.getRandomValues(new Uint8Array(18));
+  return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_");
+}
+
+/** A vector is sent as JSON with its fields, sound as the body with its fields in the query. */
+function isVector(recording) {
+  return Array.isArray(recording) || recording instanceof Float32Array || recording instanceof Float64Array;
+}
+
+function query(fields) {
+  const given = Object.entries(fields).filter(([, value]) => value !== null && value !== undefined);
+  const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
+  return text && `?${text}`;
+}
+
+function present(fields) {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+}
+
+export class Client {
+  #url;
+  #headers;
+  #attempts;
+  #firstWaitS;
+  #longestWaitS;
+  #timeoutS;
+  #fetch;
+
+  constructor(url, { key, attempts = 4, firstWaitS = 0.3, longestWaitS = 10, timeoutS = 30, fetch } = {}) {
+    this.#url = url.replace(/\/+$/, "");
+    this.#headers = key ? { "X-API-Key": key } : {};
+    this.#attempts = attempts;
+    this.#firstWaitS = firstWaitS;
+    this.#longestWaitS = longestWaitS;
+    this.#timeoutS = timeoutS;
+    this.#fetch = fetch ?? ((...request) => globalThis.fetch(...request));
+  }
+
+  /** Verify a claimed person and phrase: accept, reject with a reason, or inconclusive. */
+  verify(profileId, recording, fields) {
+    return this.#send("POST", `/v1/profiles/${part(profileId)}/verify`, { recording, fields, once: true });
+  }
+
+  /** Identify a speaker among all profiles or `candidates`, with the probability of none of them. */
+  identify(recording, fields) {
+    return this.#send("POST", "/v1/identify", { recording, fields });
+  }
+
+  /** Return the open challenge of a profile, or choose a random one for one verification within a minute. */
+  challenge(body) {
+    return this.#send("POST", "/v1/challenges", { body, once: true });
+  }
+
+  /** Return the status and the versions of the service. */
+  health() {
+    return this.#send("GET", "/v1/health");
+  }
+
+  /** Return the status if database, model and, for identification, voices in memory are ready; else refuse. */
+  ready() {
+    return this.#send("GET", "/v1/ready");
+  }
+
+  /** Return counters in the text format of Prometheus. */
+  metrics() {
+    return this.#send("GET", "/metrics", { text: true });
+  }
+
+  /** Return the model: views, calibration, error rates with intervals, and their data. */
+  getModel() {
+    return this.#send("GET", "/v1/model");
+  }
+
+  /** Return name, role and policy of the key of this call. */
+  getKey() {
+    return this.#send("GET", "/v1/key");
+  }
+
+  /** Return changes and decisions, newest first, without sound and without vectors. */
+  getAudit(fields) {
+    return this.#send("GET", "/v1/audit", { fields });
+  }
+
+  /** Create a profile of a person who has given consent. */
+  createProfile(body) {
+    return this.#send("POST", "/v1/profiles", { body, once: true });
+  }
+
+  /** Return profiles by page, without vectors: all, those of a `userId`, or of all that begin with `search`. */
+  getProfiles(fields) {
+    return this.#send("GET", "/v1/profiles", { fields });
+  }
+
+  /** Return state, counts and times of a profile, without vectors. */
+  getProfile(profileId) {
+    return this.#send("GET", `/v1/profiles/${part(profileId)}`);
+  }
+
+  /** Erase everything at once; the id stays, marked as deleted with its time. */
+  deleteProfile(profileId) {
+    return this.#send("DELETE", `/v1/profiles/${part(profileId)}`);
+  }
+
+  /** Add a recording or a vector; a refusal (422, with a reason) leaves the profile as it was. */
+  enrol(profileId, recording, fields) {
+    return this.#send("POST", `/v1/profiles/${part(profileId)}/enrollments`, { recording, fields, once: true });
+  }
+
+  /** Remove a recording; the profile is then the same as if it had never been added. */
+  removeEnrolment(profileId, number) {
+    return this.#send("DELETE", `/v1/profiles/${part(profileId)}/enrollments/${part(number)}`);
+  }
+
+  /** Remove all recordings of a profile. */
+  reset(profileId) {
+    return this.#send("POST", `/v1/profiles/${part(profileId)}/reset`, { once: true });
+  }
+
+  /** Unlock a profile after rejections; nothing is erased. */
+  unlock(profileId) {
+    return this.#send("POST", `/v1/profiles/${part(profileId)}/unlock`, { once: true });
+  }
+
+  /** Erase the voice at once; the name is kept and marked: the person must not be verified by voice. */
+  optOut(profileId) {
+    return this.#send("POST", `/v1/profiles/${part(profileId)}/opt-out`, { once: true });
+  }
+
+  /** Return everything that is stored of a person. */
+  export(profileId) {
+    return this.#send("GET", `/v1/profiles/${part(profileId)}/export`);
+  }
+
+  async #send(method, path, { recording, body, fields = {}, once = false, text = false } = {}) {
+    const headers = { ...this.#headers };
+    // the same key in every attempt: the service does the call once
+    if (once) headers["Idempotency-Key"] = randomKey();
+    let content, search = "";
+    if (body !== undefined || isVector(recording)) {
+      headers["Content-Type"] = "application/json";
+      content = JSON.stringify(body ?? { vector: Array.from(recording), ...present(fields) });
+    } else {
+      search = query(fields);
+      if (recording !== undefined) {
+        headers["Content-Type"] = recording.type || "application/octet-stream";
+        content = recording;
+      }
+    }
+    for (let attempt = 1; ; attempt++) {
+      try {
+        const signal = AbortSignal.timeout(1000 * this.#timeoutS);
+        const options = { method, headers, body: content, signal };
+        const answer = await this.#fetch(this.#url + path + search, options);
+        if (!answer.ok) throw await refusal(answer);
+        return text ? await answer.text() : await answer.json();
+      } catch (error) {
+        const wait = this.#wait(attempt, error);
+        if (wait === null) throw error;
+        await pause(wait);
+      }
+    }
+  }
+
+  /** Seconds before the next attempt; null: there is none. */
+  #wait(attempt, error) {
+    if (attempt >= this.#attempts) return null;
+    const wait = this.#firstWaitS * 2 ** (attempt - 1) * (0.5 + Math.random() / 2);
+    // without an answer
+    if (!(error instanceof ServiceError)) return Math.min(wait, this.#longestWaitS);
+    const isPassing = PASSING.includes(error.status) || error.kind === "in-progress";
+    const longer = Math.max(wait, error.retryAfter ?? 0);
+    return isPassing && longer <= this.#longestWaitS ? longer : null;
+  }
+}
+
+async function refusal(answer) {
+  const said = await answer.text();
+  const seconds = answer.headers.get("Retry-After");
+  const retryAfter = /^\d+$/.test(seconds ?? "") ? Number(seconds) : null;
+  try {
+    return new ServiceError(answer.status, Object(JSON.parse(said)), retryAfter);
+  } catch {
+    // an answer of a proxy
+    return new ServiceError(answer.status, { detail: said.slice(0, 200) }, retryAfter);
+  }
+}
