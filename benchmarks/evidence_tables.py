@@ -71,12 +71,13 @@ def totals(rows: Mapping[str, Row]) -> Cells:
 
 
 def in_short(rows: Mapping[str, Row]) -> Cells:
-    """Table for the front page: total EER of four systems and of `train`, and the ratio of `train` to PLDA."""
-    lines = [["Total, EER in %", "people tested", *FOUR, "`train`", "`train` / PLDA"]]
+    """Table for the front page: total EER of four systems and of `train`, and ratios of `train` to PLDA."""
+    head = ["Total, EER in %", "people tested", *FOUR, "`train`", "`train` / PLDA", "in TW alone"]
+    lines = [head]
     for name, row in stored(rows, DATA_SETS).items():
         errors = [error(row, system) for system in (*FOUR, "train")]
-        share = ratio(row, "train / PLDA")
-        lines.append([NAMES[name], str(row["people tested"]), *errors, share])
+        ratios = [ratio(row, "train / PLDA", kind) for kind in ("Total", "TW")]
+        lines.append([NAMES[name], str(row["people tested"]), *errors, *ratios])
     return lines
 
 
@@ -127,14 +128,32 @@ def choices(rows: Mapping[str, Row]) -> Cells:
 
 
 def committees(rows: Mapping[str, Row]) -> Cells:
-    """`train` on both labels against `train` on the combined label."""
+    """PLDA, and `train` on both labels against `train` on the combined label, on the same divisions."""
     pair = "train / train, combined label"
-    lines = [["", "`train`, combined label", "`train`, both labels", "IC", "TW", "Total"]]
+    head = ["Total, EER in %", "PLDA", "`train`, combined label", "`train`, both labels"]
+    lines = [[*head, "both / combined: IC", "TW", "Total"]]
     for name in DATA_SETS:
         row = rows.get(f"{name}: committees")
         if row:
             errors = [error(row, system) for system in ("train, combined label", "train")]
-            lines.append([NAMES[name], *errors, *(ratio(row, pair, kind) for kind in KINDS[1:])])
+            ratios = [ratio(row, pair, kind) for kind in KINDS[1:]]
+            lines.append([NAMES[name], _plda_beside(rows, name, row), *errors, *ratios])
+    return lines
+
+
+def _plda_beside(rows: Mapping[str, Row], name: str, row: Row) -> str:
+    """Return the error of PLDA in the factorial of a data set, if both rows have the same divisions."""
+    whole = rows[name]
+    return error(whole, "PLDA") if whole["divisions"] == row["divisions"] else "-"
+
+
+def train_kinds(rows: Mapping[str, Row]) -> Cells:
+    """`train` against PLDA and against the best of four systems by kind of trial."""
+    pairs = ("train / PLDA", "train / best of four")
+    lines = [["", "`train` / PLDA: IC", "TW", "`train` / best of four: IC", "TW"]]
+    for name, row in stored(rows, DATA_SETS).items():
+        cells = [ratio(row, pair, kind) for pair in pairs for kind in ("IC", "TW")]
+        lines.append([NAMES[name], *cells])
     return lines
 
 
@@ -155,7 +174,8 @@ def questions(rows: Mapping[str, Row]) -> Cells:
     lines = [head]
     for question, title in QUESTION_NAMES.items():
         for name, row in stored(rows, [f"{data}: {question}" for data in DATA_SETS]).items():
-            reference = next(iter(row["ratios"])).partition(" / ")[2]
+            references = {pair.partition(" / ")[2] for pair in row["ratios"]} - {"cosine"}
+            reference = min(sorted(references), key=lambda system: _mean(row, system))
             joint = [system for system in row["systems"] if "views" in system]
             joint = [system for system in joint if system.endswith(ANSWERS)] or joint
             best = min(joint, key=lambda system: _mean(row, system))

@@ -793,6 +793,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "evidence, kinds": lambda: evidence(evidence_tables.kinds),
     "evidence, noise": lambda: evidence(evidence_tables.noises),
     "evidence, choice": lambda: evidence(evidence_tables.choices, 2),
+    "evidence, train by kind": lambda: evidence(evidence_tables.train_kinds),
     "evidence, committees": lambda: evidence(evidence_tables.committees),
     "evidence, other divisions": lambda: evidence(evidence_tables.again, 2),
     "evidence, questions": lambda: evidence(evidence_tables.questions, 2),
