@@ -285,7 +285,7 @@ def test_settings_are_there(page: str) -> None:
 def test_dotted_names_resolve(page: str) -> None:
     text = text_of(page)
     named = set(re.findall(r"(?<![\w/\"-])mvplda(?:\.[A-Za-z]\w*)+(?!\w|/|-)", text))
-    files = {name for name in named if re.search(r"\.(service|sqlite|git|npz)$", name)}
+    files = {name for name in named if re.search(r"\.(service|sqlite|git|npz|js|ts)$", name)}
     assert [name for name in sorted(named - files) if not resolves(name)] == []
 
 

@@ -71,6 +71,12 @@ NOT_RUN = {
     ("docs/scale.md", "from mvplda.statistics import DeviceAccumulator"): GPU,
     ("docs/scale.md", "model.fit(torch_tensor, labels)"): GPU,
     ("docs/service.md", "at=http"): "calls a service that runs; tests/serve does",
+    (
+        "docs/browser.md",
+        "mvplda web",
+    ): "loads a package with npm; tests/voice/web/test_web_site.py runs it",
+    ("docs/browser.md", "mvplda extractor get"): "fetches networks; tests/voice/extractors runs it",
+    ("docs/browser.md", "python -m http.server"): SERVES,
     ("docs/stream.md", "mvplda record"): MICROPHONE,
     ("docs/stream.md", "mvplda listen"): MICROPHONE,
     ("docs/stream.md", "arecord"): MICROPHONE,

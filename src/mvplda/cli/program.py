@@ -49,8 +49,9 @@ SECTIONS = {
         "extract": CommandEntry("extractors", "Make a vector of each recording."),
         "quality": CommandEntry("extractors", "Measure the sound quality of recordings."),
     },
-    "HTTP service": {
+    "Service and page": {
         "serve": CommandEntry("serve", "Verify speakers and phrases over HTTP."),
+        "web": CommandEntry("web", "Write a page that verifies in the browser."),
     },
     "Any vectors with labels": {
         "train": CommandEntry("train", "Train a model on labelled vectors."),

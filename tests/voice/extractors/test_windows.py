@@ -70,10 +70,10 @@ def networks(tmp_path, monkeypatch) -> tuple[OnnxNetwork, OnnxNetwork]:
 @pytest.mark.parametrize("seconds", [0.3, 0.77, 2.0, 5.0])
 def test_windows_that_are_computed_together_are_those_that_are_computed_apart(networks, seconds):
     one, every = networks
-    assert (one._has_all_starts, every._has_all_starts) == (False, True)
+    assert (one.has_all_starts, every.has_all_starts) == (False, True)
     sound = voice(seconds)
     np.testing.assert_allclose(every.embed(sound), one.embed(sound), rtol=1e-5, atol=1e-5)
 
 
 def test_a_network_without_windows_has_no_starts(tmp_path):
-    assert not OnnxNetwork(network(tmp_path / "small.onnx"))._has_all_starts
+    assert not OnnxNetwork(network(tmp_path / "small.onnx")).has_all_starts

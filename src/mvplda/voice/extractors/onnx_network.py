@@ -78,6 +78,9 @@ class OnnxNetwork:
     views : views that the vectors distinguish
     rate : samples per second of the input
     segment_s : longest duration of a segment
+    input : name of the input for samples or frames
+    mask_is_float : whether the input for a mask takes floats
+    has_all_starts : whether the output has one vector per start of a window
     """
 
     def __init__(self, path: PathLike, recipe: Recipe | None = None, threads: int = 1) -> None:
@@ -87,7 +90,7 @@ class OnnxNetwork:
         self._outputs = {port.name: port.shape for port in self._session.get_outputs()}
         self.recipe = self._with_ports(recipe or self._recipe_beside())
         # such a network returns one vector per start of a window, see benchmarks/words_graph.py
-        self._has_all_starts = "starts" in self._outputs[self.recipe.network.output]
+        self.has_all_starts = "starts" in self._outputs[self.recipe.network.output]
         self.rate = self.recipe.rate
         self.views = self.recipe.views
         self.segment_s = self.recipe.samples.segment_s
@@ -133,7 +136,7 @@ class OnnxNetwork:
         # evenly spread from the first to the last frame, with equally many windows per third
         per_third = -(-(last // windows.step + 1) // 3)
         starts = np.linspace(0, last, 3 * per_third).astype(int)
-        if self._has_all_starts:
+        if self.has_all_starts:
             # overlapping windows share computations
             vectors = self._run(frames[None]).reshape(last + 1, -1)[starts]
         else:
@@ -228,11 +231,11 @@ class OnnxNetwork:
             inputs = inputs.transpose(0, 2, 1)
         elif ports.layout == "time-bins-one":
             inputs = inputs[..., None]
-        feeds = {self._input: np.ascontiguousarray(inputs, dtype=np.float32)}
+        feeds = {self.input: np.ascontiguousarray(inputs, dtype=np.float32)}
         if ports.lengths:
             feeds[ports.lengths] = np.full(len(frames), frames.shape[1], dtype=np.int64)
         if ports.mask:
-            kind = np.float32 if self._mask_is_float else np.int64
+            kind = np.float32 if self.mask_is_float else np.int64
             feeds[ports.mask] = np.ones(frames.shape[:2], dtype=kind)
         try:
             (vectors,) = self._session.run([ports.output], feeds)
@@ -263,8 +266,8 @@ class OnnxNetwork:
         lengths = recipe.network.lengths if recipe.network.lengths in self._inputs else ""
         extra_inputs = (lengths, recipe.network.mask)
         types = {port.name: port.type for port in self._session.get_inputs()}
-        self._mask_is_float = types.get(recipe.network.mask) == "tensor(float)"
-        self._input = next(name for name in self._inputs if name not in extra_inputs)
+        self.mask_is_float = types.get(recipe.network.mask) == "tensor(float)"
+        self.input = next(name for name in self._inputs if name not in extra_inputs)
         output = recipe.network.output or next(iter(self._outputs))
         if output not in self._outputs:
             raise FileFormatError(

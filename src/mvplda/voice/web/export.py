@@ -1,0 +1,256 @@
+"""Model and recipes as plain values and arrays, for the scripts of the page.
+
+The page compares two sides as `VoiceModel.verify` does: one profile, whose recordings are the only deployment. All that
+this comparison needs is exported; the scripts only evaluate it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..._optional import need
+from ..._typing import FloatArray, Json
+from ...bundle import Bundle
+from ...calibration.amount import AmountCalibrator
+from ...calibration.calibrator import Calibrator
+from ...calibration.hypotheses import NEAR_MATCH_EVIDENCE, HypothesisCalibrator
+from ...decisions import OperatingPoint
+from ...exceptions import ParameterError
+from ...scoring.answer import hypothesis_name, question_key
+from ...scoring.question import Question
+from ..domain.estimator import RECORDINGS, TEST_SECONDS, DomainPLDA
+from ..domain.posterior import MAX_UNNAMED_VARIANCE, MIN_MEAN_SQUARE, SESSION_VARIANCE_RATIO
+from ..extractors.onnx_network import OnnxNetwork
+from ..extractors.recipe import Recipe
+from ..verification import VoiceModel
+
+SUPPORTED_FEATURES = ("kaldi", "graph", "samples")
+COMMON_RATES = (8000, 11025, 12000, 22050, 24000, 32000, 44100, 48000, 96000, 192000)
+"""Rates of files and microphones whose resampling is measured."""
+FIRST_FREQUENCY, FREQUENCY_STEP, FREQUENCIES = 0.85, 0.0005, 400
+"""Grid of the measured response, relative to half of the lower rate: below it, the gain is 1."""
+IMPULSE_S = 0.5
+
+
+class Arrays:
+    """Arrays of a model, as the bytes of one file; JSON has their positions."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def add(self, values: FloatArray) -> Json:
+        """Append an array of one or two axes; return its position for the JSON file."""
+        data = np.ascontiguousarray(values, dtype="<f8")
+        position = [self._size, *data.shape]
+        self._parts.append(data.tobytes())
+        self._size += data.nbytes
+        return {"$array": position}
+
+    def to_bytes(self) -> bytes:
+        """Return the contents of the file."""
+        return b"".join(self._parts)
+
+
+def export_model(voices: VoiceModel, arrays: Arrays) -> dict[str, Any]:
+    """Return everything that the page needs of a model, as plain values for JSON.
+
+    Raises
+    ------
+    ParameterError
+        The scripts cannot evaluate this model.
+    """
+    bundle = voices.bundle
+    scorer = bundle.fitted_scorer
+    if bundle.preprocessing is not None or not isinstance(scorer, DomainPLDA):
+        raise ParameterError(
+            f"a page can hold the default model, or a setup that chose it; this model is a {type(scorer).__name__}. "
+            "Leave the model out to use the default model, or serve this one (mvplda serve)"
+        )
+    networks = voices.extractor.networks
+    # as in every comparison with a profile that is alone
+    probe = bundle.enrol(np.ones((1, bundle.width_in)))
+    paired = bundle.paired(probe)
+    return {
+        "key": f"{voices.extractor.fingerprint[:16]}-{bundle._key()[:16]}",
+        "name": str((bundle.card or {}).get("name", "your model")),
+        "rate": voices.extractor.rate,
+        "segment_s": voices.extractor.segment_s,
+        "responses": {
+            "first": FIRST_FREQUENCY,
+            "step": FREQUENCY_STEP,
+            "tables": {
+                str(rate): resampler_response(rate, voices.extractor.rate)
+                for rate in COMMON_RATES
+                if rate != voices.extractor.rate
+            },
+        },
+        "recipes": [export_network(network, arrays) for network in networks],
+        "backend": {
+            "views": list(bundle.views),
+            "adapts": paired is not bundle,
+            "blocks": export_blocks(scorer, arrays),
+            "measures": {"seconds": TEST_SECONDS, "recordings": RECORDINGS},
+        },
+        "questions": export_questions(paired),
+        "credits": [
+            {"title": recipe.title, "licence": recipe.licence, "source": recipe.source}
+            for recipe in (network.recipe for network in networks)
+        ],
+    }
+
+
+def export_network(network: OnnxNetwork, arrays: Arrays) -> Json:
+    """Return the recipe of a network, and the files of its graph within the folder ``networks``."""
+    recipe = network.recipe
+    _check_recipe(recipe)
+    graph = [recipe.features.file] if recipe.features.kind == "graph" else []
+    basis = None
+    if recipe.has_points:
+        basis = arrays.add(np.load(network.path.parent / recipe.windows.basis))
+    return {
+        **{
+            key: asdict(getattr(recipe, key))
+            for key in ("samples", "features", "network", "windows")
+        },
+        "name": recipe.name,
+        "rate": recipe.rate,
+        "input": network.input,
+        "mask_is_float": network.mask_is_float,
+        "all_starts": network.has_all_starts,
+        "basis": basis,
+        "files": [f"{recipe.name}/{name}" for name in graph_files(network)],
+        "graph_files": [f"{recipe.name}/{name}" for name in graph],
+    }
+
+
+def graph_files(network: OnnxNetwork) -> list[str]:
+    """Return the names of a network's file and of the files with its weights."""
+    recipe = network.recipe
+    other = {network.path.name, recipe.features.file, recipe.windows.basis}
+    weights = [name for name in recipe.weights.files if name not in other]
+    beside = f"{network.path.name}.data"
+    if beside not in weights and (network.path.parent / beside).is_file():
+        weights.append(beside)
+    return [network.path.name, *weights]
+
+
+def _check_recipe(recipe: Recipe) -> None:
+    """Raise an error for processing that the scripts lack."""
+    if recipe.features.kind not in SUPPORTED_FEATURES:
+        raise ParameterError(
+            f"the extractor {recipe.name} needs features of the kind {recipe.features.kind!r}; a page has "
+            f"{', '.join(SUPPORTED_FEATURES)}"
+        )
+
+
+def export_blocks(scorer: DomainPLDA, arrays: Arrays) -> list[Json]:
+    """Return the blocks of a model: views, means, channels, variances."""
+    blocks = []
+    first_view = next(iter(scorer.views_))
+    start = 0
+    for name, (width, view) in scorer.blocks.items():
+        columns = slice(start, start + width)
+        block: Json = {"view": view, "start": start, "end": start + width, "points": None}
+        start += width
+        if name in (scorer.points or {}):
+            block["points"] = (scorer.points or {})[name]
+        else:
+            variances = scorer.variances_[name]
+            limit = np.inf if view == first_view else MAX_UNNAMED_VARIANCE
+            block |= {
+                "channel": arrays.add(scorer.channels_.get(name, np.zeros((0, width)))),
+                "mean": arrays.add(scorer.mean_[columns]),
+                "shift": arrays.add(scorer.shift_[columns]),
+                "variances": dict(variances),
+                "prior_domain_variance": min(variances["domain"], float(limit)),
+                "domain_variance": float(scorer.domain_variances_[name]),
+                "session_ratio": SESSION_VARIANCE_RATIO,
+                "min_mean_square": MIN_MEAN_SQUARE,
+                "weight": float((scorer.weights or {}).get(name, 1.0)),
+            }
+        blocks.append(block)
+    return blocks
+
+
+def export_questions(bundle: Bundle) -> Json:
+    """Return weights, calibration and thresholds of the questions about all views, and about each view alone."""
+    questions: Json = {}
+    for same in dict.fromkeys([bundle.views, *((view,) for view in bundle.views)]):
+        question = Question(list(same))
+        ratio = question.ratio(bundle.views)
+        points = bundle.operating_points(question) or [bundle.point(question)]
+        questions[question_key(question, bundle.views)] = {
+            "same": list(same),
+            "numerator": {hypothesis_name(h): weight for h, weight in ratio.numerator.items()},
+            "denominator": {hypothesis_name(h): weight for h, weight in ratio.denominator.items()},
+            "calibration": _calibration(bundle.calibration(question)),
+            "points": [_point(point, same) for point in points],
+        }
+    return questions
+
+
+def _calibration(calibrator: Calibrator | None) -> Json | None:
+    """Return the coefficients of a calibration."""
+    if calibrator is None:
+        return None
+    if isinstance(calibrator, AmountCalibrator):
+        return {
+            "measures": [
+                {"name": name, "least": least, "largest": largest, "typical": typical}
+                for name, (least, largest, typical) in calibrator.measures_.items()
+            ],
+            "slopes": {view: list(row.values()) for view, row in calibrator.slopes_.items()},
+            "constants": {view: list(row.values()) for view, row in calibrator.constants_.items()},
+            "offsets": {},
+            "near_match_weight": calibrator.near_match_weight_,
+            "outlier_probability": calibrator.outlier_probability_,
+        }
+    if isinstance(calibrator, HypothesisCalibrator):
+        return {
+            "measures": [],
+            "slopes": {view: [weight] for view, weight in calibrator.weights_.items()},
+            "constants": {},
+            "offsets": dict(calibrator.constants_),
+            "near_match_weight": calibrator.weights_.get(NEAR_MATCH_EVIDENCE, 1.0),
+            "outlier_probability": calibrator.outlier_probability_,
+        }
+    raise ParameterError(
+        f"a page cannot evaluate calibrations of the class {type(calibrator).__name__}: serve this model (mvplda serve)"
+    )
+
+
+def _point(point: OperatingPoint, views: Sequence[str]) -> Json:
+    """Return the thresholds of an operating point."""
+    halves: dict[str, Any] | None = None
+    if point.halves:
+        halves = {
+            view: {"accept": point.halves[view].accept, "reject": point.halves[view].reject}
+            for view in views
+        }
+    return {
+        "threshold": point.threshold,
+        "reject": point.reject,
+        "far": point.far,
+        "halves": halves,
+    }
+
+
+@cache
+def resampler_response(source_rate: int, rate: int) -> list[float]:
+    """Return the gain of the resampler at the frequencies of the grid, measured with an impulse."""
+    impulse = np.zeros(round(IMPULSE_S * source_rate))
+    impulse[len(impulse) // 2] = 1.0
+    output = need("soxr").resample(impulse, source_rate, rate, quality="HQ")
+    gains = np.abs(np.fft.rfft(output)) * source_rate / rate
+    nyquist = min(source_rate, rate) / 2
+    frequencies = np.fft.rfftfreq(len(output), 1 / rate) / nyquist
+    grid = FIRST_FREQUENCY + FREQUENCY_STEP * np.arange(FREQUENCIES)
+    # beyond half of the rate there is no output
+    measured = np.interp(grid, frequencies, gains, right=0.0)
+    return [round(float(gain), 7) for gain in measured]
