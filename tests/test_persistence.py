@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from package_calibrators import package_calibrators
 
 import mvplda
 from mvplda import atomic_files, preprocessing
-from mvplda.calibration import Calibrator, amount, hypotheses, scores
+from mvplda.calibration import Calibrator, scores
 from mvplda.exceptions import FileFormatError, LabelError, MvpldaError
 from mvplda.models import find_scorers
 from mvplda.persistence import REGISTRY, Persistent, load, state_of
@@ -92,19 +93,17 @@ def hypothesis_logs(scale: float = 1.0) -> Any:
     return {("speaker", "phrase"): scale * SCORES, ("speaker",): SCORES, ("phrase",): -SCORES}
 
 
-def of_hypotheses() -> Any:
-    truth = np.arange(60) % 3
-    return hypotheses.HypothesisCalibrator().fit(
-        hypothesis_logs(), truth, speakers=np.arange(60) % 7
-    )
+def calibrator(cls: type[Calibrator]) -> Callable[[], Any]:
+    def make() -> Any:
+        seconds = np.random.default_rng(4).uniform(0, 2, size=60)
+        return cls().fit(
+            hypothesis_logs(),
+            np.arange(60) % 3,
+            speakers=np.arange(60) % 7,
+            measures={"log seconds": seconds},
+        )
 
-
-def by_amount() -> Any:
-    truth = np.arange(60) % 3
-    seconds = np.random.default_rng(4).uniform(0, 2, size=60)
-    return amount.AmountCalibrator().fit(
-        hypothesis_logs(), truth, speakers=np.arange(60) % 7, measures={"log seconds": seconds}
-    )
+    return make
 
 
 MAKERS: dict[str, Callable[[], Any]] = {
@@ -117,8 +116,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "Bundle": bundle,
     "trained Bundle": trained,
     "LinearCalibrator": lambda: scores.LinearCalibrator().fit(SCORES, KINDS),
-    "AmountCalibrator": by_amount,
-    "HypothesisCalibrator": of_hypotheses,
+    **{name: calibrator(cls) for name, cls in package_calibrators().items()},
     "SufficientStatistics": lambda: mvplda.SufficientStatistics.from_arrays(X, LABELS),
     **{
         name: step(name)

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from isotonic_calibrator import IsotonicCalibrator
+from package_calibrators import package_calibrators
 
 import mvplda
 from mvplda import Bundle, Question
-from mvplda.calibration import AmountCalibrator, Calibrator, HypothesisCalibrator
+from mvplda.calibration import Calibrator, HypothesisCalibrator
 from mvplda.exceptions import ParameterError
 from mvplda.metrics import cllr
 from mvplda.training import train
@@ -21,8 +22,8 @@ from mvplda.training import train
 SUPPORT = Path(__file__).parents[1] / "support"
 PEOPLE, PHRASES, RECORDINGS, WIDTH = 24, 3, 3, 6
 CALIBRATORS: dict[str, Calibrator] = {
-    "multinomial": HypothesisCalibrator(errors=0.1),
-    "amount": AmountCalibrator(),
+    **{name: cls() for name, cls in package_calibrators().items()},
+    "HypothesisCalibrator": HypothesisCalibrator(errors=0.1),
     "isotonic": IsotonicCalibrator(),
 }
 

@@ -285,7 +285,7 @@ class AmountCalibrator(Calibrator):
             "constants": self.constants_,
             "together": self.joint_weight_,
             "parts of recordings": self.near_match_weight_,
-            "doubt": self.outlier_probability_,
+            "outlier_probability": self.outlier_probability_,
             "speakers": self.n_speakers_,
         }
 

@@ -201,9 +201,9 @@ class HypothesisCalibrator(Calibrator):
         """Return the parameters as plain values."""
         return {
             "class": type(self).__name__,
-            "factors": self.weights_,
+            "weights": self.weights_,
             "constants": self.constants_,
-            "doubt": self.outlier_probability_,
+            "outlier_probability": self.outlier_probability_,
             "speakers": self.n_speakers_,
         }
 

@@ -446,7 +446,7 @@ class Committee(BaseScorer, BaseEstimator):
             "dimension": self.width_,
             "views": list(self.views_),
             "experts": {name: expert.describe() for name, expert in self.experts_.items()},
-            "factors": self.weights_,
+            "weights": self.weights_,
         }
 
 
