@@ -68,8 +68,9 @@ FARS = (0.01, 0.05, 0.02, 0.005, 0.001)
 """Rates of false acceptances of the operating points; the first is the default."""
 CARD_KINDS = ("TC", "TW", SAME_SEX)
 """Kinds of trials whose shares are in the model card."""
-VOICES = ("campplus", "resnet")
-PHRASES = ("words", "sounds")
+COSINE_BLOCKS = {
+    view: [name for name, (_, block_view) in BLOCKS.items() if block_view == view] for view in VIEWS
+}
 """Blocks whose cosines are the baseline of each view."""
 MIN_OWNER_TRIALS = 20
 """Results with fewer trials of owners are left out."""
@@ -292,8 +293,8 @@ def _errors(
     trials: DeploymentTrials, logs: Mapping[Hypothesis, Array], halves: Mapping[str, Array]
 ) -> Json:
     """Return EER, Cllr and minimum Cllr of the speaker, the phrase and the total, and the EER of the cosines."""
-    cosines = {"speaker": _mean_cosine(trials, VOICES), "phrase": _mean_cosine(trials, PHRASES)}
-    cosines["total"] = cosines["speaker"] + cosines["phrase"]
+    cosines = {view: _mean_cosine(trials, blocks) for view, blocks in COSINE_BLOCKS.items()}
+    cosines["total"] = sum(cosines.values())
     llrs = {**halves, "total": Question().ratio(VIEWS).of(logs)}
     masks = _kind_masks(trials)
     errors: Json = {}
