@@ -137,14 +137,7 @@ class DetDisplay(_ScoreDisplay):
         for i, (kind, scores) in enumerate({**self.non_targets, "Total": pooled}.items()):
             self._draw_curve(axes, kind, scores, colour_of(kind, i))
 
-        ticks = ndtri(np.array(DET_TICKS))
-        labels = [f"{100 * rate:g}" for rate in DET_TICKS]
-        span = ndtri(np.array([0.00005, 0.5]))
-        axes.plot(span, span, linestyle=":", **THIN)
-        axes.set(xlim=span, ylim=span, xlabel="false alarms, %", ylabel="misses, %", aspect="equal")
-        axes.set_xticks(ticks, labels)
-        axes.set_yticks(ticks, labels)
-        axes.grid(alpha=0.25)
+        set_probit_axes(axes)
         axes.set_title(f"dot: EER; cross: minDCF {self.cost}", fontsize=SMALL)
         legend_below(axes, 2, f"against {len(targets):,} targets")
 
@@ -286,6 +279,18 @@ def legend_below(axes: Axes, columns: int, title: str | None = None) -> None:
         title=title,
         title_fontsize=SMALL,
     )
+
+
+def set_probit_axes(axes: Axes) -> None:
+    """Label the axes of a DET plot with error rates in %, on probit scales, and draw the line of equal rates."""
+    ticks = ndtri(np.array(DET_TICKS))
+    labels = [f"{100 * rate:g}" for rate in DET_TICKS]
+    span = ndtri(np.array([0.00005, 0.5]))
+    axes.plot(span, span, linestyle=":", **THIN)
+    axes.set(xlim=span, ylim=span, xlabel="false alarms, %", ylabel="misses, %", aspect="equal")
+    axes.set_xticks(ticks, labels)
+    axes.set_yticks(ticks, labels)
+    axes.grid(alpha=0.25)
 
 
 def _probits(miss: ArrayLike, false_alarm: ArrayLike) -> FloatArray:

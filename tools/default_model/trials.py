@@ -331,7 +331,7 @@ def half_llrs(logs: Mapping[Hypothesis, Array], views: Sequence[str]) -> dict[st
 
 
 def threshold_exceeded_by(llrs: Array, rate: float) -> float:
-    """Return the lowest threshold that at most this share of LLRs reaches."""
+    """Return the lowest threshold that at most the share `rate` of the LLRs reaches."""
     ordered = np.sort(llrs)
     return float(np.nextafter(ordered[len(ordered) - 1 - int(rate * len(ordered))], np.inf))
 

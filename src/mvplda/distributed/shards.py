@@ -34,6 +34,7 @@ from ..statistics import Accumulator, SufficientStatistics, merge
 from ..statistics.accumulator import SecondMoment
 from ..statistics.classes import GrowingClasses, LabelCodes, label_codes
 from .ordered import R, ordered_map
+from .outputs import file_state
 
 FAN_IN = 8
 """Number of results that are combined at a time."""
@@ -204,23 +205,14 @@ def shard_result(job: ShardJob, path: str) -> Shard:
     if finished.is_file():
         try:
             statistics = SufficientStatistics.load(finished)
-            if all(_identity(file) == identity for file, identity in statistics.sources.items()):
+            if all(file_state(file) == identity for file, identity in statistics.sources.items()):
                 return Shard(path, statistics)
         except (FileFormatError, KeyError, TypeError, AttributeError):
             pass  # a result that is damaged or of another version is computed again
     parts, files = read_shard(job, path)
-    sources = {file: _identity(file) for file in files}
+    sources = {file: file_state(file) for file in files}
     replace(parts[0], sources=sources).save(finished)
     return Shard(path, parts[0])
-
-
-def _identity(path: str) -> list[int]:
-    """Return size and modification time of a file, to detect changes; empty if the file does not exist."""
-    try:
-        state = os.stat(path)
-    except OSError:
-        return []
-    return [state.st_size, state.st_mtime_ns]
 
 
 class RangeSums:
@@ -372,7 +364,7 @@ def _label_sources(job: ShardJob, path: str, reader: Reader) -> dict[str, LabelS
                 f"{path}: there are no labels of {name!r}: {location!r} is neither a file nor a column of the shard "
                 f"(its columns: {', '.join(reader.columns) or 'none'}). Pass labels={{{name!r}: column or file}}"
             )
-        sources[name] = LabelSource(file, *_numbered(file, *_identity(file)))
+        sources[name] = LabelSource(file, *_numbered(file, *file_state(file)))
     return sources
 
 

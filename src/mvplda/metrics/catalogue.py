@@ -198,7 +198,10 @@ def jackknife_interval(
 
 
 def rate_interval(estimate: float | Array, without: Array, speakers: float) -> Interval:
-    """Compute the interval of a share of trials; in the worst case all trials of unseen speakers fail."""
+    """Compute the interval of a share of trials.
+
+    Its upper end allows for speakers that the sample lacks, all of whose trials fail in the worst case.
+    """
     missing = unseen_share(speakers)
     return jackknife_interval(
         float(estimate), without, speakers=speakers, upper_bound=1.0, unseen_error=missing

@@ -332,9 +332,10 @@ class Hull:
         return costs.min(-1), costs.argmin(-1)
 
     def min_cllr(self) -> float:
-        """Compute Cllr, in bits, if each score is replaced by the likelihood ratio of its pool.
+        """Compute Cllr, in bits, after the best monotonic recalibration (pool adjacent violators).
 
-        A pool with shares m of the targets and f of the non-targets has the ratio m / f and the cost
+        Scores between two corners of the hull form a pool, and are replaced by its likelihood ratio. A pool
+        with shares m of the targets and f of the non-targets has the ratio m / f and the cost
         (m log2(1 + f/m) + f log2(1 + m/f)) / 2.
         """
         shares = np.stack([np.diff(self.miss), -np.diff(self.false_alarm)])

@@ -320,7 +320,10 @@ class _Search:
                 break
 
     def first_rank(self, view: str, grid: Sequence[int]) -> int:
-        """Return the rank of the view in the best candidate so far, or `FIRST_RANK`, if the grid has it."""
+        """Return the rank to start from: that of the view in the best candidate so far, or else `FIRST_RANK`.
+
+        If the grid lacks this rank, the nearest one in the grid is returned.
+        """
         ranked = [each for each in self.candidates.values() if each.ranks.get(view)]
         wanted: int = FIRST_RANK
         if ranked:

@@ -25,6 +25,7 @@ from .._typing import Array, FloatArray, IntArray, Names
 from ..backend import cores
 from ..distributed.ordered import ordered_map
 from ..exceptions import AudioError
+from ..voice.attacks.rooms import room_response
 from ..voice.audio.decode import FileSegment, read_audio
 from ..voice.audio.speech_detection import SoundSegment
 from ..voice.extractors.front_end import make_frames, prepare_samples
@@ -39,8 +40,6 @@ MIN_PARALLEL = 300
 PROGRESS_EVERY = 100
 OCTAVE_DB = 6.0
 """Largest gain or loss of a simulated channel at an octave."""
-DECAY_60_DB = float(np.log(1000.0))
-"""Exponent of an amplitude that has decayed by 60 dB."""
 FILTER_ORDER = 2
 """Order of the roll-off at each end of a channel's band; each order adds 6 dB per octave."""
 
@@ -171,15 +170,7 @@ def in_room(samples: Array, t60_s: float, direct_db: float, rate: int, rng: Gene
     direct_db : energy of the direct sound relative to that of the tail
     rate : samples per second
     """
-    gap = max(1, round(0.002 * rate))
-    time = np.arange(max(gap + 1, round(1.2 * t60_s * rate))) / rate
-
-    # impulse response: exponentially decaying noise, scaled to the energy of the tail
-    response = rng.standard_normal(len(time)) * np.exp(-DECAY_60_DB * time / t60_s)
-    response[:gap] = 0.0
-    response *= np.sqrt(10 ** (-direct_db / 10) / np.sum(response**2))
-    response[0] = 1.0
-
+    response = room_response(t60_s, direct_db, rate, rng)
     return fftconvolve(samples, response)[: len(samples)]
 
 

@@ -14,14 +14,13 @@ from scipy.special import ndtri
 from .. import report as draw
 from ..metrics.curves import Curve, SortedScores
 from ..plotting import (
-    DET_TICKS,
     INK,
     PALETTE,
     SMALL,
-    THIN,
     Display,
     SystemsDisplay,
     legend_below,
+    set_probit_axes,
 )
 from .experiment_settings import to_toml
 from .results import KINDS, PUBLISHED, PUBLISHED_CORPUS, Results, SystemResult
@@ -121,14 +120,7 @@ class SystemsDetDisplay(Display):
                 color=(*PALETTE, INK)[i % (len(PALETTE) + 1)],
                 label=f"{system.title}: {100 * system.evaluation[self.kind]['eer']:.2f} %",
             )
-        ticks = ndtri(np.array(DET_TICKS))
-        labels = [f"{100 * rate:g}" for rate in DET_TICKS]
-        span = ndtri(np.array([0.00005, 0.5]))
-        axes.plot(span, span, linestyle=":", **THIN)
-        axes.set(xlim=span, ylim=span, xlabel="false alarms, %", ylabel="misses, %", aspect="equal")
-        axes.set_xticks(ticks, labels)
-        axes.set_yticks(ticks, labels)
-        axes.grid(alpha=0.25)
+        set_probit_axes(axes)
         axes.set_title(f"{self.kind}; EER in the legend", fontsize=SMALL)
         legend_below(axes, 2)
 

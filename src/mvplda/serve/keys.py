@@ -95,14 +95,14 @@ class MasterKey:
 
     @cached_property
     def mark(self) -> str:
-        """Mark of the master key, which is stored in the database to refuse other keys."""
+        """Mark: a hash that identifies the key. The database stores it, to refuse other keys."""
         return self.derived("check").hex()
 
 
 class UnknownMasterKey(ParameterError):
     """Data were encrypted with a master key that this process does not have.
 
-    mark : first digits of the mark of that key
+    mark : first digits of the key's mark, see `MasterKey.mark`
     """
 
     def __init__(self, mark: str) -> None:
@@ -131,7 +131,7 @@ class KeyRing:
         self._masters = {master.mark: master for master in reversed(masters)}
 
     def find(self, mark: str) -> MasterKey | None:
-        """Return the key of a mark, or of its first digits; None if it cannot be found."""
+        """Return the key with this mark, or with a mark that starts with these digits; None if there is none."""
         master = self._known(mark)
         if master is None and self._search is not None:
             if time.monotonic() < self._searched_at + SEARCH_S:
@@ -228,7 +228,7 @@ class Vault:
         self.masters = masters if isinstance(masters, KeyRing) else KeyRing([masters])
 
     def wrap(self, key: bytes, name: str, mark: str | None = None) -> bytes:
-        """Encrypt a data key with the master key of a mark; default: the first one."""
+        """Encrypt a data key with the master key that has this mark (`MasterKey.mark`); default: the first key."""
         master = self.masters.first if mark is None else self.masters.find(mark)
         if master is None:
             raise UnknownMasterKey(str(mark))

@@ -163,7 +163,7 @@ class Service:
         return self._run(partial(self.index.identify, *arguments))
 
     def warm(self) -> None:
-        """Read what the first requests need."""
+        """Compute the domain and load the voices, so that the first request is not slow."""
         self._run(self.index.warm)
 
     def mark_damaged(self) -> None:
