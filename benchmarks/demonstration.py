@@ -12,6 +12,8 @@ import numpy as np
 import mvplda
 from benchmarks.voices import RATE, Espeak, Speaker, draw_speaker
 from mvplda._typing import Array
+from mvplda.atomic_files import write_atomically
+from mvplda.tensor_files import packed_chunks, unpack
 from mvplda.training import train
 from mvplda.voice.extractors import load_extractor
 
@@ -39,6 +41,16 @@ def record(espeak: Espeak, voice: Speaker, text: str, rng: np.random.Generator) 
     return sound + rng.normal(0, noise, len(sound))
 
 
+def in_single_precision(file: Path) -> None:
+    """Write the matrices of a model file with 32 bits, so that the package is smaller."""
+    tensors, about = unpack(file)
+    smaller = {
+        name: array.astype(np.float32) if array.ndim > 1 and array.dtype == np.float64 else array
+        for name, array in tensors.items()
+    }
+    write_atomically(file, b"".join(packed_chunks(smaller, about)))
+
+
 def main() -> None:
     extractor = load_extractor(MODELS / "small.onnx")
     espeak = Espeak(seed=0)
@@ -61,6 +73,7 @@ def main() -> None:
         "basis": f"{SPEAKERS} synthetic voices: a toy, which must not decide about people",
     }
     bundle.save(MODELS / "small.safetensors")
+    in_single_precision(MODELS / "small.safetensors")
 
 
 if __name__ == "__main__":
