@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.utils import get_tags
 
-from mvplda import PLDA, Bundle, CosineScorer, MultiviewPLDA
+from mvplda import PLDA, Bundle, CosineScorer, MultiviewPLDA, make_two_views
 from mvplda.calibration import AmountCalibrator, HypothesisCalibrator, LinearCalibrator
 from mvplda.labels import label_rows
 from mvplda.preprocessing import standard_chain
@@ -109,3 +109,14 @@ def test_a_decision_of_the_default_model_imports_no_scikit_learn() -> None:
     answer, loaded = done.stdout.splitlines()
     assert answer in ("accept", "reject", "inconclusive")
     assert loaded == "LOADED"
+
+
+def test_a_search_takes_labels_as_a_data_frame() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    X, labels = make_two_views(12, 3, 3, 10, (3, 2), random_state=0)
+    grid = {"noise_shrinkage": [0.0, 0.5]}
+    scores = []
+    for y in (label_rows(labels), pandas.DataFrame(labels)):
+        search = GridSearchCV(MultiviewPLDA(max_iter=2, tol=1.0), grid, cv=GroupKFold(3))
+        scores.append(search.fit(X, y, groups=labels["speaker"]).cv_results_["mean_test_score"])
+    np.testing.assert_array_equal(*scores)

@@ -383,7 +383,7 @@ def test_what_setup_and_info_say(tmp_path):
     assert "CosineScorer" in run("info", tmp_path / "voices" / "model.safetensors").output
     empty = run("info", tmp_path)
     assert (empty.exit_code, "model.safetensors" in empty.output) == (1, True)
-    unknown = run("verify", "a.wav", "b.wav", "-x", "nonsense")
+    unknown = run("verify", __file__, __file__, "-x", "nonsense")
     assert "there is no extractor 'nonsense': expected an ONNX file or one of" in unknown.output
     assert "default model" not in unknown.output
 
@@ -610,3 +610,12 @@ def test_a_session_is_named_and_a_take_that_does_not_fit_too(place):
     assert added.exit_code == 0, added.output
     assert "other.wav does not match the other recordings of ann" in added.output
     assert ProfileBook("v.npz").of("ann").sessions == ["may"] * 3
+
+
+@pytest.mark.parametrize("command", ["verify nobody.wav b.wav", "identify nobody.wav --profiles v"])
+def test_a_missing_recording_is_reported_before_missing_networks(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MVPLDA_CACHE", str(tmp_path / "empty"))
+    done = CliRunner().invoke(main, command.split())
+    assert done.exit_code == 3
+    assert "there is no file or folder nobody.wav" in done.output

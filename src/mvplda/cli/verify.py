@@ -57,6 +57,15 @@ def decision_options(command: Command) -> Command:
     return command
 
 
+def _check_sources(*sources: str | None) -> None:
+    """Raise an error for a missing file or folder, before networks are loaded or asked for."""
+    from ..exceptions import DataError
+
+    for source in sources:
+        if source is not None and not Path(source).exists():
+            raise DataError(f"there is no file or folder {source}")
+
+
 def extract_side(voices: VoiceModel, source: str) -> ExtractedVectors:
     """Return the vectors of a sound file, or of all recordings in the folder of one person."""
     from ..voice.audio.folders import list_recordings
@@ -142,6 +151,7 @@ def verify_command(
         raise click.UsageError(
             "--words compares the voice alone: pass it without --same and --phrase"
         )
+    _check_sources(test, enrolled_source)
     question = Question(same or None if words is None else "speaker")
     log_probability = None if words is None else _log_probability(test, words)
     voices = VoiceModel.load(model, extractors)
@@ -295,6 +305,7 @@ def identify_command(
     from ..voice.profile_file import ProfileBook
     from ..voice.verification import VoiceModel
 
+    _check_sources(test)
     voices = VoiceModel.load(model, extractors)
     profiles = ProfileBook(profiles_file)
     profiles.all_vectors()
