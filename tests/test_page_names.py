@@ -37,6 +37,9 @@ FOREIGN_OPTIONS = {
     "--min-speech": "named as not there",
     "--nthreads": "Dask's worker",
     "--nworkers": "Dask's worker",
+    "--recogniser": "examples/household.py",
+    "--text": "examples/household.py",
+    "--webhook": "examples/household.py",
 }
 """Options on the pages that this project's programs do not have, and whose they are."""
 FOREIGN_NAMES = {

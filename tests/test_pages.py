@@ -59,7 +59,10 @@ NOT_RUN = {
     ("docs/extractors.md", "mvplda extractor get resnet --from"): "needs the archive",
     ("docs/extractors.md", "mvplda extractor remove"): "would empty the cache of other tests",
     ("docs/household.md", "mvplda profiles add"): "needs recordings of a household",
-    ("docs/household.md", "python examples/household.py"): "serves; tests/test_household_example.py",
+    (
+        "docs/household.md",
+        "python examples/household.py",
+    ): "serves; tests/test_household_example.py",
     ("docs/installation.md", "python3 -m venv"): "makes an environment for an installation",
     ("docs/coming-from-pyannote.md", "from pyannote.audio import Inference"): OTHER_TOOLKIT,
     ("docs/coming-from-pyannote.md", "from pyannote.audio import Pipeline"): OTHER_TOOLKIT,

@@ -1,11 +1,30 @@
 """Work on shards by processes or a Dask cluster: statistics, scores and metrics.
 
-Vectors of recordings are extracted by `mvplda.voice.extractors.extract_shards`.
+Vectors of recordings are extracted by `mvplda.voice.extractors.extract_shards`. Functions are imported when they are
+first used, because metrics import more than a decision needs.
 """
 
-from .evaluation import evaluate_shards
-from .ranges import gather_ranges
-from .scoring import score_shards
-from .shards import gather
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .evaluation import evaluate_shards
+    from .ranges import gather_ranges
+    from .scoring import score_shards
+    from .shards import gather
 
 __all__ = ["evaluate_shards", "gather", "gather_ranges", "score_shards"]
+
+HOMES = {
+    "evaluate_shards": "evaluation",
+    "gather": "shards",
+    "gather_ranges": "ranges",
+    "score_shards": "scoring",
+}
+"""Module of each function."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in HOMES:
+        return getattr(import_module(f".{HOMES[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
