@@ -25,6 +25,7 @@ BENCHMARKS = {
     "extractors": "extractors",
     "startup": "startup",
     "ranges": "ranges",
+    "growth": "growth",
 }
 """Modules by name; imported when they are run, so that one that lacks a package does not stop the others."""
 
@@ -71,6 +72,7 @@ def main(
       extractors  networks from elsewhere that were fetched: multiples of real time
       startup  start of commands: CPU seconds, multiples of Python with NumPy, memory
       ranges   statistics by ranges of classes on two workers (minutes)
+      growth   exponents of time and memory as each size doubles (minutes)
 
       tables   measure nothing: make the tables of the documents anew from results/
       check    make a random sample of stored rows again and compare (see check --help)

@@ -52,6 +52,10 @@ NOT_RUN = {
     ): "takes minutes; tests/cli/test_verify.py runs it",
     (
         "docs/cluster.md",
+        ': "${RECORDINGS:=',
+    ): "tests/distributed/test_cluster_page.py runs it on small files",
+    (
+        "docs/cluster.md",
         "mvplda stats /shared/part-",
     ): "needs Dask's scheduler; tests/distributed runs one",
     ("docs/extractors.md", "mvplda extractor pack"): "tests/voice/extractors/test_sources.py packs",

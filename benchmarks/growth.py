@@ -1,0 +1,202 @@
+"""Growth: exponents of time and memory of each operation, as one size doubles and the others stay.
+
+``python -m benchmarks growth`` measures CPU seconds, and the peak of the memory that Python and NumPy allocate. An
+exponent is that of the two largest sizes: 1 is linear, 0 does not depend on the size. Exponents above `LIMIT` are
+listed with their reason.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tracemalloc
+from collections.abc import Callable
+from functools import partial
+from math import log2
+from typing import Any
+
+import numpy as np
+
+from mvplda import MultiviewPLDA, SufficientStatistics
+from mvplda.metrics import evaluate
+from mvplda.voice.setup import setup_vectors
+
+from .timing import best_of
+
+LIMIT = 1.1
+DOUBLINGS = 3
+NOTHING = 0.5
+"""MiB up to which memory counts as none."""
+
+Sizes = dict[str, int]
+Work = Callable[[], object]
+
+MODEL: Sizes = {"dimension": 128, "rank": 32, "people": 200}
+OPERATIONS: dict[str, Sizes] = {
+    "statistics": {"vectors": 50_000, "dimension": 128, "classes": 4000, "views": 1},
+    "fit": {"vectors": 50_000, "dimension": 128, "classes": 4000, "rank": 32, "views": 1},
+    "enrol": {**MODEL, "people": 80_000},
+    "score": {**MODEL, "people": 4000, "tests": 4000},
+    "score a list": {**MODEL, "people": 8000, "tests": 8000, "trials": 500_000},
+    "identify": {**MODEL, "people": 100_000},
+    "index": {**MODEL, "people": 80_000},
+    "evaluate": {"trials": 2_000_000},
+    "setup": {"people": 16, "recordings": 12, "dimension": 24},
+}
+QUICK = {"fit": {"vectors": 1000, "dimension": 16, "classes": 50, "rank": 4, "views": 1}}
+REASONS = {
+    (
+        "statistics",
+        "dimension",
+    ): "the second moment has dimension^2 numbers; the class sums are linear",
+    ("fit", "dimension"): "the second moment has dimension^2 numbers, full noise takes dimension^3",
+    ("fit", "rank"): "the posterior of a class has rank^2 numbers and takes rank^3",
+    (
+        "fit",
+        "views",
+    ): "each pair of views has a table, and the latents of all but one view are solved together",
+    ("statistics", "views"): "each pair of views has a table of counts",
+    (
+        "enrol",
+        "dimension",
+    ): "a vector is multiplied with a matrix of dimension x rank; loading it is dimension^2",
+    ("setup", "people"): "held-out trials are pairs of people",
+    ("setup", "recordings"): "held-out trials are pairs of recordings",
+    (
+        "setup",
+        "dimension",
+    ): "the covariances have dimension^2 numbers and are decomposed in dimension^3",
+}
+"""Reasons of growth above `LIMIT`."""
+
+
+def labelled(sizes: Sizes) -> tuple[Any, dict[str, Any]]:
+    """Return random vectors of classes in as many views; every class of the first view has vectors."""
+    rng = np.random.default_rng(0)
+    n, d = sizes["vectors"], sizes["dimension"]
+    X = rng.standard_normal((n, d), dtype=np.float32)
+    labels = {"view0": np.arange(n) % sizes["classes"]}
+    for view in range(1, sizes["views"]):
+        labels[f"view{view}"] = rng.integers(0, 10, n)
+    for classes in labels.values():
+        X += 0.5 * rng.standard_normal((classes.max() + 1, d), dtype=np.float32)[classes]
+    return X, labels
+
+
+def fitted(sizes: Sizes) -> MultiviewPLDA:
+    """Return a model of one view of a given rank."""
+    case = {"vectors": 3000, "classes": 300, "views": 1, "dimension": sizes["dimension"]}
+    X, labels = labelled(case)
+    return MultiviewPLDA({"view0": sizes["rank"]}, max_iter=2, tol=0).fit(X, labels)
+
+
+def drawn(n: int, dimension: int, seed: int) -> Any:
+    return np.random.default_rng(seed).standard_normal((n, dimension), dtype=np.float32)
+
+
+def prepare(operation: str, sizes: Sizes) -> Work:
+    """Return the work that is measured, without what is made before it."""
+    if operation == "statistics":
+        X, labels = labelled(sizes)
+        return partial(SufficientStatistics.from_arrays, X, labels)
+    if operation == "fit":
+        X, labels = labelled(sizes)
+        ranks = {view: min(sizes["rank"], len(set(column)) - 1) for view, column in labels.items()}
+        model = MultiviewPLDA(ranks, max_iter=5, tol=0)
+        return lambda: model.fit(X, labels)
+    if operation == "evaluate":
+        rng = np.random.default_rng(0)
+        kinds = rng.random(sizes["trials"]) < 0.1
+        scores = rng.standard_normal(len(kinds)) + 3 * kinds
+        return lambda: evaluate(scores, kinds)
+    if operation == "setup":
+        return _prepare_setup(sizes)
+    model = fitted(sizes)
+    X = drawn(sizes["people"], sizes["dimension"], 1)
+    if operation == "enrol":
+        return lambda: model.enrol(X)
+    profiles = model.enrol(X)
+    if operation == "index":
+        return lambda: model.index(profiles)
+    if operation == "identify":
+        test = drawn(10, sizes["dimension"], 2)
+        return lambda: model.identify(profiles, test, top=10)
+    tests = model.enrol(drawn(sizes["tests"], sizes["dimension"], 2))
+    if operation == "score":
+        out = np.ones((len(profiles), len(tests)), np.float32)
+        return lambda: model.llr(profiles, tests, out=out, threads=1)
+    shape = (len(profiles), len(tests))
+    pairs = np.random.default_rng(3).integers(0, shape, (sizes["trials"], 2))
+    return lambda: model.llr_trials(profiles, tests, pairs)
+
+
+def _prepare_setup(sizes: Sizes) -> Work:
+    """Return a setup of people who say three phrases each."""
+    rng = np.random.default_rng(0)
+    people = np.repeat(np.arange(sizes["people"]), sizes["recordings"])
+    phrases = np.arange(len(people)) % 3
+    d = sizes["dimension"]
+    X = rng.normal(size=(len(people), d)) + 2 * rng.normal(size=(sizes["people"], d))[people]
+    X += 2 * rng.normal(size=(3, d))[phrases]
+    labels = {
+        "speaker": np.array([f"s{k:04}" for k in people]),
+        "phrase": np.array([f"p{k}" for k in phrases]),
+    }
+    return lambda: setup_vectors(X, labels, blocks={"a": d})
+
+
+def peak_mib(work: Work) -> float:
+    """Return the MiB that Python and NumPy allocate at the peak of a call."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1] / 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def point(operation: str, sizes: Sizes, rounds: int) -> tuple[float, float]:
+    """Return CPU seconds and MiB of one operation."""
+    work = prepare(operation, sizes)
+    # tracing slows Python down: memory and time are measured in separate calls
+    memory = peak_mib(work)
+    return best_of({"": work}, rounds)[""], memory
+
+
+def exponent(smaller: float, larger: float) -> float:
+    return log2(larger / smaller)
+
+
+def growth(operation: str, usual: Sizes, axis: str, rounds: int) -> dict[str, Any]:
+    """Return the points of one size, and the exponents of the two largest."""
+    doubled = [{**usual, axis: usual[axis] * 2**k} for k in range(DOUBLINGS)]
+    points = [point(operation, sizes, rounds) for sizes in doubled]
+    row: dict[str, Any] = {
+        "operation": operation,
+        "axis": axis,
+        "sizes": [sizes[axis] for sizes in doubled],
+        "seconds": [round(seconds, 5) for seconds, _ in points],
+        "MiB": [round(memory, 2) for _, memory in points],
+    }
+    row["exponent of time"] = round(exponent(*row["seconds"][-2:]), 2)
+    row["exponent of memory"] = 0.0
+    if row["MiB"][-1] > NOTHING:
+        row["exponent of memory"] = round(exponent(*(max(m, NOTHING) for m in row["MiB"][-2:])), 2)
+    if max(row["exponent of time"], row["exponent of memory"]) > LIMIT:
+        row["reason"] = REASONS.get((operation, axis), "unknown")
+    print(json.dumps(row), file=sys.stderr, flush=True)
+    return row
+
+
+def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
+    """Return the growth of every operation with every size."""
+    rows = [
+        growth(operation, usual, axis, 1 if operation == "setup" else min(rounds, 3))
+        for operation, usual in (QUICK if quick else OPERATIONS).items()
+        for axis in usual
+    ]
+    return {
+        "case": "one thread, best of several rounds; exponents of the two "
+        f"largest sizes; above {LIMIT} with their reason",
+        "growth": rows,
+    }
