@@ -52,7 +52,7 @@ NOT_RUN = {
     ): "takes minutes; tests/cli/test_verify.py runs it",
     (
         "docs/cluster.md",
-        ': "${RECORDINGS:=',
+        "recordings=/mnt/bucket",
     ): "tests/distributed/test_cluster_page.py runs it on small files",
     (
         "docs/cluster.md",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,14 +18,19 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed, which writes Pa
 SPEAKERS = {"train": range(6), "enrol": range(6, 9), "test": range(6, 9)}
 
 
-def script() -> str:
-    """The block of the page that begins with the folder of the recordings."""
+def script(**settings: str) -> str:
+    """The block of the page that begins with settings, with others."""
     (block,) = [
-        block.text
-        for block in blocks("docs/cluster.md")
-        if block.text.startswith(': "${RECORDINGS')
+        block.text for block in blocks("docs/cluster.md") if block.text.startswith("recordings=")
     ]
+    for name, value in settings.items():
+        block, count = re.subn(f"^{name}=.*$", f"{name}='{value}'", block, flags=re.MULTILINE)
+        assert count == 1
     return f'mvplda() {{ "{sys.executable}" -m mvplda "$@"; }}\nset -e\n{block}'
+
+
+def shards(results: Path) -> list[Path]:
+    return [*results.glob("vectors/*.npz"), *results.glob("scores/*.parquet")]
 
 
 @pytest.mark.slow
@@ -38,22 +43,16 @@ def test_the_script_goes_from_recordings_to_error_rates_and_resumes(tmp_path: Pa
                 seed = 100 * speaker + 10 * number + len(part)
                 write(folder / f"{number}.wav", voice(1.0, 1 + 0.1 * speaker, seed))
     (tmp_path / "recordings/train/s0/p0/bad.wav").write_bytes(b"RIFFnothing")
-    settings = {
-        "RECORDINGS": str(tmp_path / "recordings"),
-        "RESULTS": str(tmp_path / "results"),
-        "EXTRACTOR": str(network(tmp_path / "net.onnx")),
-        "ENGINE": "--workers 1",
-    }
+    commands = script(
+        recordings=str(tmp_path / "recordings"),
+        results=str(tmp_path / "results"),
+        extractor=str(network(tmp_path / "net.onnx")),
+        engine="--workers 1",
+    )
     results = tmp_path / "results"
 
     def run() -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            ["bash", "-c", script()],
-            env={**os.environ, **settings},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = subprocess.run(["sh", "-c", commands], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done
 
@@ -69,7 +68,7 @@ def test_the_script_goes_from_recordings_to_error_rates_and_resumes(tmp_path: Pa
     ]
     scores = read_scores(results / "scores/part-00000.parquet")
     assert len(scores) == 12 * 12
-    before = {path: path.stat().st_mtime_ns for path in results.glob("vectors/*.npz")}
-    assert len(before) == 3
+    before = {path: path.stat().st_mtime_ns for path in shards(results)}
+    assert len(before) == 4
     assert run().stdout == first.stdout
-    assert {path: path.stat().st_mtime_ns for path in results.glob("vectors/*.npz")} == before
+    assert {path: path.stat().st_mtime_ns for path in shards(results)} == before

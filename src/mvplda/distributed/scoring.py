@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +23,7 @@ from ..io.lists import read_groups
 from ..io.tables import suffix_of
 from ..io.trials import PARQUET_SUFFIX, Trials, read_trials
 from ..io.vectors import VectorSet, read_vector_files, vector_files
-from ..model_files import load_model
+from ..model_files import MODEL_FILE, file_in_folder, load_model
 from ..persistence import check_same_extractor
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question
@@ -91,8 +93,8 @@ def score_trials(
 
 # Shards.
 
-FileStates = tuple[tuple[str, tuple[int, ...]], ...]
-"""Path, size and modification time of files."""
+FileStates = tuple[tuple[str, tuple[int, ...] | str], ...]
+"""Path of each file, and its size and modification time, or a hash of its contents."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +116,21 @@ class ScoringJob:
         return Question(self.same, dict(self.given) if self.given else None)
 
     def file_states(self) -> FileStates:
-        """Return size and modification time of every file that is read."""
-        lists = [path for path in (self.model, self.models) if path is not None]
-        vectors = [name for path in (self.tests, self.enrol) if path for name in vector_files(path)]
-        return tuple((path, tuple(file_state(path))) for path in (*lists, *vectors))
+        """Return the state of every file that is read.
+
+        That of the model is its contents: training again, which gives the same file, must not score everything again.
+        """
+        sides = [name for path in (self.tests, self.enrol) if path for name in vector_files(path)]
+        files = [*sides, *([] if self.models is None else [self.models])]
+        model = file_in_folder(self.model, MODEL_FILE)
+        contents = _hash_of(str(model), tuple(file_state(model)))
+        return ((self.model, contents), *((path, tuple(file_state(path))) for path in files))
+
+
+@lru_cache(maxsize=4)
+def _hash_of(path: str, state: tuple[int, ...]) -> str:
+    """Return a hash of a file, once per `state` of it."""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 class ScoreShard(NamedTuple):
