@@ -97,6 +97,7 @@ class LatentTerms:
         self._terms: dict[Hashable, PairTermMatrices] = {}
         self._reduced: dict[Hashable, _ReducedTerm] = {}
         self._densities: dict[Hashable, tuple[Array, float]] = {}
+        self._covariances: dict[Hashable, Array] = {}
         self._cached_numbers = 0
 
     def as_published(self) -> LatentTerms:
@@ -117,6 +118,7 @@ class LatentTerms:
         self._terms.clear()
         self._reduced.clear()
         self._densities.clear()
+        self._covariances.clear()
         self._cached_numbers = 0
 
     def prepare(self, table: CellTable, y: AnyArray) -> LatentSide:
@@ -204,9 +206,9 @@ class LatentTerms:
                 scale = np.sqrt(np.concatenate(factors))
                 term = published_term(enrol.precision, test.precision, scale)
             elif in_vectors:
-                shared = self.space.whitened @ known_e.scale[:, keep_e]
-                A = self._covariance(enrol, known_e.scale)
-                B = self._covariance(test, known_t.scale)
+                shared = self._loading(known_e, keep_e)
+                A = self._covariance(enrol, known_e)
+                B = self._covariance(test, known_t)
                 term = vector_term(A, B, shared @ shared.T)
             else:
                 N_e = known_e.apply(enrol.precision)
@@ -270,8 +272,8 @@ class LatentTerms:
             reduce_e = replace(reduce_e, scale=known_e.scale)
         # fewer columns than latents: the test is its whitened mean
         if test.is_cell and self.space.is_wide:
-            shared = self.space.whitened @ known_t.scale[:, keep_t]
-            B = self._covariance(test, known_t.scale)
+            shared = self._loading(known_t, keep_t)
+            B = self._covariance(test, known_t)
             term, loading = predictive_term(kept_e, shared, B)
             return _ReducedTerm(term, replace(reduce_e, loading=loading), None, True)
         # a test of one cell: its reduction M becomes part of the matrices
@@ -295,7 +297,7 @@ class LatentTerms:
         density = self._densities.get(key)
         if density is None:
             if in_vectors:
-                lower = NUMPY.cholesky(self._covariance(layout, known.scale))
+                lower = NUMPY.cholesky(self._covariance(layout, known))
                 matrix = -0.5 * NUMPY.inverse(lower)
                 constant = -float(np.log(np.diag(lower)).sum())
             else:
@@ -334,10 +336,27 @@ class LatentTerms:
         matrix = self.space.whitened if in_vectors else layout.precision
         return matrix @ known.shift  # (V6)
 
-    def _covariance(self, layout: Layout, scale: Array) -> Array:
-        """Return the (D, D) covariance of the whitened mean of a cell."""
-        loading = self.space.whitened @ scale
-        return loading @ loading.T + np.eye(len(loading)) / layout.table.weights[0]
+    def _loading(self, known: Substitution, latents: IntArray | None = None) -> Array:
+        """Return the whitened loading (D, latents) of the new latents of a cell; None: of all latents."""
+        if known.alike:
+            scale = known.scale if latents is None else known.scale[:, latents]
+            return self.space.whitened @ scale
+        # the scale is I
+        if latents is None:
+            return self.space.whitened
+        return self.space.whitened.take(latents, axis=1)
+
+    def _covariance(self, layout: Layout, known: Substitution) -> Array:
+        """Return the (D, D) covariance of the whitened mean of a cell; callers do not change it."""
+        # the assignments of all pairs of training classes have few different sides
+        key = (*layout.key, known.alike)
+        covariance = self._covariances.get(key)
+        if covariance is None:
+            loading = self._loading(known)
+            covariance = loading @ loading.T + np.eye(len(loading)) / layout.table.weights[0]
+            self._covariances[key] = covariance
+            self._cached_numbers += covariance.size
+        return covariance
 
     def _shared_latents(
         self, enrol: Layout, test: Layout, matches: ClassMatches
