@@ -17,8 +17,8 @@ from click.testing import CliRunner
 from mvplda import MultiviewPLDA, make_two_views
 from mvplda.cli import main
 from mvplda.distributed import evaluate_shards, score_shards, scoring
-from mvplda.distributed.evaluation import LabelMaps
 from mvplda.distributed.outputs import NOTE_SUFFIX
+from mvplda.distributed.sharded_evaluation import LabelMaps
 from mvplda.exceptions import FileFormatError, LabelError, ParameterError
 from mvplda.io.lists import write_map
 from mvplda.io.trials import Trials, read_scores, read_trials, write_trials

@@ -17,7 +17,7 @@ from .trial_kinds import same_labels, with_kinds
 if TYPE_CHECKING:
     from .._typing import FloatArray, IntArray, Json
     from ..coded import Coded
-    from ..distributed.evaluation import LabelMaps
+    from ..distributed.sharded_evaluation import LabelMaps
     from ..io.trials import Scores, Trials
     from ..metrics.catalogue import Interval
     from ..metrics.comparison import SystemComparison
@@ -200,7 +200,7 @@ def label_maps(
     test_phrases: str | None,
 ) -> list[LabelMaps]:
     """Return the maps from which the kinds of trials in shards follow."""
-    from ..distributed.evaluation import LabelMaps
+    from ..distributed.sharded_evaluation import LabelMaps
 
     maps = []
     if test_speakers is not None:
@@ -222,7 +222,7 @@ def show_shards(
     as_json: bool,
 ) -> None:
     """Print the metrics of shards."""
-    from ..distributed.evaluation import evaluate_shards
+    from ..distributed.sharded_evaluation import evaluate_shards
     from ..report import CALIBRATE
 
     for path in shards:

@@ -131,7 +131,7 @@ def pack(names: Texts, decoder: bool, output: str) -> None:
 @click.option(
     "--all", "remove_all", is_flag=True, help="Remove every fetched extractor from the cache."
 )
-def remove(names: Texts, remove_all: bool) -> None:
+def remove_extractors(names: Texts, remove_all: bool) -> None:
     """Remove fetched extractors from the cache.
 
     \b
@@ -307,7 +307,7 @@ def _extract_shards(
     quiet: bool,
 ) -> None:
     """Extract vectors in shards and summarise them on standard error."""
-    from ..voice.extractors.shards import SHARD_SIZE, extract_shards, merged
+    from ..voice.extractors.sharded_extraction import SHARD_SIZE, extract_shards, merged
 
     summaries = extract_shards(
         recordings,

@@ -106,10 +106,10 @@ def add(
     click.echo(f"{name}: {book.counts()[name]} recording(s) in {book.path}", err=True)
 
 
-@profiles_command.command()
+@profiles_command.command("remove")
 @click.argument("file")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-def remove(file: str, names: Texts) -> None:
+def remove_profiles(file: str, names: Texts) -> None:
     """Remove profiles.
 
     If one of the names has no profile, nothing is removed.

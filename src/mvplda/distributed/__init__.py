@@ -8,15 +8,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .evaluation import evaluate_shards
     from .ranges import gather_ranges
     from .scoring import score_shards
+    from .sharded_evaluation import evaluate_shards
     from .shards import gather
 
 __all__ = ["evaluate_shards", "gather", "gather_ranges", "score_shards"]
 
 HOMES = {
-    "evaluate_shards": "evaluation",
+    "evaluate_shards": "sharded_evaluation",
     "gather": "shards",
     "gather_ranges": "ranges",
     "score_shards": "scoring",

@@ -63,7 +63,7 @@ def file_state(path: PathLike) -> list[int]:
     return [state.st_size, state.st_mtime_ns]
 
 
-def digest_of(*values: Any) -> str:
+def settings_digest(*values: Any) -> str:
     """Return a digest of plain values: the inputs and settings of a shard."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 

@@ -29,7 +29,7 @@ from ..statistics import SufficientStatistics
 from ..statistics.accumulator import SecondMoment
 from ..statistics.classes import LabelCodes
 from .ordered import ordered_map
-from .outputs import digest_of, file_state, finished_summary, shard_paths, write_note
+from .outputs import file_state, finished_summary, settings_digest, shard_paths, write_note
 from .shards import BATCH_BYTES, Shard, ShardJob, Tree, combine, read_shard, shard_job
 
 
@@ -168,7 +168,7 @@ def add_range(
     """Add up the files of a range in the order of the shards; return its number of classes, 0 if it has none."""
     number, output = item
     files = list(_files_of_range(job, shards, number))
-    digest = digest_of([[file, file_state(file)] for file, _ in files], extractor)
+    digest = settings_digest([[file, file_state(file)] for file, _ in files], extractor)
     finished = finished_summary(output, digest)
     if finished is not None:
         return int(finished)

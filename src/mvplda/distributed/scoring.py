@@ -28,7 +28,7 @@ from ..persistence import check_same_extractor
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question
 from .ordered import ordered_map
-from .outputs import digest_of, file_state, finished_summary, shard_paths, write_note
+from .outputs import file_state, finished_summary, settings_digest, shard_paths, write_note
 
 TRIALS_PER_CHUNK = 2**20
 """Number of trials of a list that are scored together."""
@@ -236,7 +236,9 @@ def score_shard(job: ScoringJob, shard: ScoreShard) -> int:
     """Score and write one shard, unless it is finished; return the number of its trials."""
     states = job.file_states()
     listed_state = None if shard.trials is None else file_state(shard.trials)
-    digest = digest_of(asdict(job), states, shard.trials, listed_state, shard.first, shard.end)
+    digest = settings_digest(
+        asdict(job), states, shard.trials, listed_state, shard.first, shard.end
+    )
     finished = finished_summary(shard.path, digest)
     if finished is not None:
         return int(finished)

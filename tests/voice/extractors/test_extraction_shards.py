@@ -19,7 +19,7 @@ from mvplda.distributed.outputs import NOTE_SUFFIX
 from mvplda.exceptions import DataError, FileFormatError, ParameterError
 from mvplda.io.vectors import read_labelled, read_vectors
 from mvplda.voice.audio.folders import Recordings, list_recordings
-from mvplda.voice.extractors import extract_shards, load_extractor, shards
+from mvplda.voice.extractors import extract_shards, load_extractor, sharded_extraction
 
 
 @pytest.fixture
@@ -79,13 +79,13 @@ def test_parquet_shards_have_columns_of_labels(place: Path) -> None:
 
 def count_extractions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     extracted = []
-    whole = shards._extract
+    whole = sharded_extraction._extract
 
     def counted(extractor: Any, on_error: Any, path: str, listed: Recordings) -> Any:
         extracted.append(Path(path).name)
         return whole(extractor, on_error, path, listed)
 
-    monkeypatch.setattr(shards, "_extract", counted)
+    monkeypatch.setattr(sharded_extraction, "_extract", counted)
     return extracted
 
 
@@ -110,7 +110,7 @@ def test_only_missing_and_changed_shards_are_extracted_again(
     extract("out")
     assert extracted[5:] == ["part-00000.npz"]
     network(place / "net.onnx", seed=1)
-    shards._load_once.cache_clear()
+    sharded_extraction._load_once.cache_clear()
     extract("out")
     assert len(extracted) == 9
     assert contents("out") != before
@@ -127,7 +127,7 @@ def test_a_shard_without_a_usable_recording_is_finished_without_a_file(place: Pa
     assert sorted(contents("out")) == ["part-00001.npz", "part-00002.npz"]
     assert extract("out", on_error="skip") == summaries
     with pytest.raises(DataError, match="none of 3 recordings is usable"):
-        shards.merged(summaries[:1], "out")
+        sharded_extraction.merged(summaries[:1], "out")
 
 
 def test_wrong_outputs_are_refused_before_the_work(place: Path) -> None:
@@ -144,9 +144,9 @@ def test_wrong_outputs_are_refused_before_the_work(place: Path) -> None:
 
 
 def test_a_worker_with_other_weights_is_refused(place: Path) -> None:
-    job = shards.ExtractionJob((str(place / "net.onnx"),), "another", "raise")
+    job = sharded_extraction.ExtractionJob((str(place / "net.onnx"),), "another", "raise")
     with pytest.raises(FileFormatError, match="differs from that of the process that started"):
-        shards.extract_shard(job, (str(place / "x.npz"), recordings()))
+        sharded_extraction.extract_shard(job, (str(place / "x.npz"), recordings()))
 
 
 def run(*words: str) -> Any:
@@ -180,7 +180,7 @@ def dies_once(folder: Path, job: Any, shard: Any) -> Any:
         if path.endswith("1.npz") and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-    from mvplda.voice.extractors.shards import extract_shard
+    from mvplda.voice.extractors.sharded_extraction import extract_shard
 
     return extract_shard(job, shard)
 
@@ -197,7 +197,7 @@ def test_a_cluster_writes_the_same_bytes_and_a_lost_worker_costs_one_shard(
     ) as cluster:
         address = cluster.scheduler_address
         extract("cluster", scheduler=address)
-        monkeypatch.setattr(shards, "extract_shard", partial(dies_once, place))
+        monkeypatch.setattr(sharded_extraction, "extract_shard", partial(dies_once, place))
         extract("killed", scheduler=address)
     assert contents("serial") == contents("cluster") == contents("killed")
     assert (place / "mark").exists()

@@ -2,6 +2,6 @@
 
 from .extractor import Extractor, load_extractor
 from .recipe import families
-from .shards import extract_shards
+from .sharded_extraction import extract_shards
 
 __all__ = ["Extractor", "extract_shards", "families", "load_extractor"]

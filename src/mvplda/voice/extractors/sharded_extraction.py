@@ -14,7 +14,13 @@ import numpy as np
 
 from ..._progress import Progress
 from ...distributed.ordered import ordered_map
-from ...distributed.outputs import digest_of, file_state, finished_summary, shard_paths, write_note
+from ...distributed.outputs import (
+    file_state,
+    finished_summary,
+    settings_digest,
+    shard_paths,
+    write_note,
+)
 from ...exceptions import DataError, FileFormatError, ParameterError
 from ...io.streams import check_ids
 from ...io.tables import suffix_of
@@ -31,7 +37,7 @@ SHARD_FORMATS = (".npz", ".parquet")
 
 
 @dataclass(frozen=True)
-class ShardSummary:
+class ExtractedShard:
     """Summary of an extracted shard.
 
     path : file of its vectors
@@ -48,7 +54,7 @@ class ShardSummary:
     faults: dict[str, tuple[int, str]]
 
     @classmethod
-    def of_note(cls, values: Mapping[str, Any]) -> ShardSummary:
+    def of_note(cls, values: Mapping[str, Any]) -> ExtractedShard:
         """Return the summary in a note, where pairs are lists."""
         skipped = [(name, reason) for name, reason in values["skipped"]]
         faults = {fault: (count, name) for fault, (count, name) in values["faults"].items()}
@@ -74,7 +80,7 @@ def extract_shards(
     workers: int = 1,
     scheduler: str | None = None,
     progress: bool = False,
-) -> list[ShardSummary]:
+) -> list[ExtractedShard]:
     """Extract the vectors of recordings in shards, and write each with its ids and labels.
 
     The files are bit-identical for any number of workers. After an interruption a call with the same arguments
@@ -109,7 +115,7 @@ def extract_shards(
     files = (name if name in downloadable() else os.path.abspath(name) for name in networks)
     job = ExtractionJob(tuple(files), extractor.fingerprint, on_error)
     bar = Progress("shards", len(shards))
-    summaries: list[ShardSummary] = []
+    summaries: list[ExtractedShard] = []
     work = partial(extract_shard, job)
     for summary in ordered_map(work, shards, workers=workers, scheduler=scheduler):
         summaries.append(summary)
@@ -127,17 +133,17 @@ def _selected(recordings: Recordings, rows: slice) -> Recordings:
     return Recordings(recordings.ids[rows], files, labels)
 
 
-def extract_shard(job: ExtractionJob, shard: tuple[str, Recordings]) -> ShardSummary:
+def extract_shard(job: ExtractionJob, shard: tuple[str, Recordings]) -> ExtractedShard:
     """Extract and write one shard, unless it is finished: the function that every worker runs."""
     path, recordings = shard
     files = [[str(item.path), item.start, item.length] for item in recordings.files]
     states = [file_state(item.path) for item in recordings.files]
-    digest = digest_of(
+    digest = settings_digest(
         job.fingerprint, job.on_error, recordings.ids, recordings.labels, files, states
     )
     finished = finished_summary(path, digest)
     if finished is not None:
-        return ShardSummary.of_note(finished)
+        return ExtractedShard.of_note(finished)
     extractor = _load_once(job.networks)
     if extractor.fingerprint != job.fingerprint:
         raise FileFormatError(
@@ -151,7 +157,7 @@ def extract_shard(job: ExtractionJob, shard: tuple[str, Recordings]) -> ShardSum
 
 def _extract(
     extractor: Extractor, on_error: OnError, path: str, recordings: Recordings
-) -> ShardSummary:
+) -> ExtractedShard:
     """Extract the vectors of recordings and write them with their labels."""
     extracted = extractor.extract(recordings.files, on_error=on_error)
     ids = [recordings.ids[row] for row in extracted.rows]
@@ -171,7 +177,7 @@ def _extract(
         counts.update(quality.warnings)
         for fault in quality.warnings:
             first.setdefault(fault, name)
-    return ShardSummary(
+    return ExtractedShard(
         path,
         len(recordings.ids),
         len(ids),
@@ -187,14 +193,14 @@ def _load_once(networks: tuple[str, ...]) -> Extractor:
     return load_extractor(list(networks), check=False)
 
 
-def merged(summaries: Sequence[ShardSummary], output: str) -> ShardSummary:
+def merged(summaries: Sequence[ExtractedShard], output: str) -> ExtractedShard:
     """Return the summary of all shards; raise `DataError` if there is no vector."""
     faults: dict[str, tuple[int, str]] = {}
     for summary in summaries:
         for fault, (count, name) in summary.faults.items():
             earlier, first = faults.get(fault, (0, name))
             faults[fault] = (earlier + count, first)
-    whole = ShardSummary(
+    whole = ExtractedShard(
         output,
         sum(summary.recordings for summary in summaries),
         sum(summary.vectors for summary in summaries),
