@@ -348,3 +348,23 @@ def test_wrong_input_is_refused(trials: dict[str, Any]) -> None:
         fitted({**trials, "truth": np.zeros(6000, dtype=int)})
     with pytest.raises(DataError, match="alone is missing"):
         fitted({**trials, "logs": {BOTH: np.zeros(6000), (): np.zeros(6000)}})
+
+
+def test_a_condition_shifts_the_llr_of_a_view_and_is_saved(tmp_path: Path) -> None:
+    trials = draw(2000)
+    calibrator = fitted(trials)
+    logs, measures = trials["logs"], trials["measures"]
+    before = calibrator.without_outliers(logs, measures=measures)
+    calibrator.shift("narrow", {"speaker": 1.5})
+    # trials without the condition are unchanged
+    unchanged = calibrator.without_outliers(logs, measures=measures)
+    for h, values in before.items():
+        np.testing.assert_allclose(unchanged[h], values)
+    narrow = np.linspace(0.0, 1.0, len(trials["truth"]))
+    calibrator.save(tmp_path / "calibrator.safetensors")
+    loaded = AmountCalibrator.load(tmp_path / "calibrator.safetensors")
+    shifted = loaded.without_outliers(logs, measures=measures | {"narrow": narrow})
+    for h, values in before.items():
+        np.testing.assert_allclose(shifted[h], values + 1.5 * narrow * ("speaker" in h))
+    with pytest.raises(ParameterError, match="narrow"):
+        calibrator.shift("narrow", {})

@@ -46,6 +46,7 @@ class AmountCalibrator(Calibrator):
     and the log-likelihood of a hypothesis is the sum over its views, plus weighted joint evidence of several views and
     evidence of near matches, as in `HypothesisCalibrator`. The posterior of each view then follows from the LLR of the
     view alone. Amounts outside the range of the fit are clipped to it; trials without measures get the typical amounts.
+    Conditions of the recordings add constants (`shift`).
 
     All a_k are at least 0: with more evidence the slope does not fall. The b_k are limited so that the LLR of an
     impostor at the `quantile` of the raw LLRs, or below it, does not rise with any amount of evidence (docs/math.md,
@@ -248,6 +249,21 @@ class AmountCalibrator(Calibrator):
     def add_outliers(self, logs: LogLikelihoods) -> dict[Hypothesis, Array]:
         """Return calibrated log-likelihoods from sums of the LLRs of views, mixed with the outlier probability."""
         return with_outliers(logs, self.outlier_probability_)  # (V18)
+
+    def shift(self, condition: str, constants: Mapping[str, float]) -> Self:
+        """Add a condition of the recordings, such as a narrow band: a measure between 0 and 1 that shifts LLRs.
+
+        Trials without the measure count as 0. The slopes do not depend on conditions.
+
+        constants : {view: LLR that is added where the measure is 1}
+        """
+        check_is_fitted(self, "slopes_")
+        if condition in self.measures_:
+            raise ParameterError(f"the calibration depends on {condition!r} already")
+        self.measures_[condition] = [0.0, 1.0, 0.0]
+        for view, row in self.constants_.items():
+            row[condition] = float(constants.get(view, 0.0))
+        return self
 
     def check_state(self) -> None:
         """Raise an error unless the calibrator gives finite log-likelihoods for ordinary input."""
