@@ -30,7 +30,13 @@ from numpy.typing import ArrayLike
 from ..._typing import AnyArray, Array, IntArray, Json, Labels, Names
 from ...backend import like, to_host
 from ...exceptions import DataError, LabelError, ParameterError
-from ...labels import check_no_interactions, check_view_names, exact_names, names_from_file
+from ...labels import (
+    as_array,
+    check_no_interactions,
+    check_view_names,
+    exact_names,
+    names_from_file,
+)
 from ...models.base import BaseScorer
 from ...models.caching import FittedArrays, Snapshot, as_key, cache_of
 from ...models.checks import concatenate_columns, require_labels
@@ -39,9 +45,10 @@ from ...scoring.pair_terms import ExpertTerms, JointTerms, row_products
 from ...scoring.profiles import Profiles
 from ...scoring.question import NearMatches
 from ...sklearn_interface import Estimator, check_is_fitted
-from ...tensor_files import fingerprint
+from ...tensor_files import Tensors, fingerprint
 from ...vector_checks import as_vectors, check_feature_names
 from ..phrases import PhraseMatcher
+from .bandwidth import DIFFERENT_BANDS, different_bands, fit_band_weights
 from .known_classes import MAX_CELLS, adapt_block, class_blocks, nearest_to_each, sample_rows
 from .moments import block_moments, channel_directions
 from .posterior import (
@@ -103,6 +110,8 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
     shift_ : (D,) posterior mean of the domain in use; zeros before `deployed`
     domain_variances_ : dict of {name: posterior variance of the domain in use, summed over columns}
     names_ : dict of {view: names of the known classes}
+    band_weights_ : (D + 1,) weights of the evidence and a constant: the log odds of a narrow band, see
+        `fit_bandwidth`; empty without it
     class_means_, class_variances_ : dict of {view: (classes, columns)}, dict of {view: (classes,)}
         Posterior means and variances (of one column) of the known classes, scaled about the domain.
     """
@@ -124,6 +133,7 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         "names_",
         "class_means_",
         "class_variances_",
+        "band_weights_",
     )
 
     STORED_KEYS: ClassVar[dict[str, str]] = {
@@ -195,7 +205,28 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
             self.mean_[columns], self.variances_[name] = block_moments(
                 unit[:, columns], labels[view], other_labels, domains, (self.delta or {}).get(name)
             )
+        self.band_weights_ = np.zeros(0)
         self._reset_domain()
+        return self
+
+    def fit_bandwidth(self, X: ArrayLike, is_narrow: ArrayLike, domains: ArrayLike) -> Self:
+        """Fit the estimate of the bandwidth of recordings, which `evidence_measures` compares between both sides.
+
+        Parameters
+        ----------
+        X : (n, D) vectors of a fitted model
+        is_narrow : (n,) whether the recording has a narrow band, such as a telephone call
+        domains : (n,) domain of each vector
+        """
+        check_is_fitted(self, "mean_")
+        evidence = self.project(as_vectors(X).astype(np.float64))
+        columns = np.concatenate(
+            [np.arange(block.start, block.stop) for _, block, _ in self._columns()]
+        )
+        weights = fit_band_weights(evidence[:, columns], np.asarray(is_narrow), as_array(domains))
+        self.band_weights_ = np.zeros(len(self.mean_) + 1)
+        self.band_weights_[columns] = weights[:-1]
+        self.band_weights_[-1] = weights[-1]
         return self
 
     def _reset_domain(self) -> None:
@@ -382,17 +413,22 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
     ) -> dict[str, Array] | None:
         """Return the logs of the seconds of the test and of the number of enrolled recordings; None without seconds.
 
-        A block of points has the seconds.
+        A block of points has the seconds. After `fit_bandwidth`, `DIFFERENT_BANDS` is added.
         """
         for name in self._matchers():
             column = self._block_columns()[name].stop - 1
             profiles, tests = np.indices((len(enrol), len(test)))
             if pairs is not None:
                 profiles, tests = np.asarray(pairs).T
-            return {
+            measures = {
                 TEST_SECONDS: np.log(_total_seconds(test, column))[tests],
                 RECORDINGS: np.log(enrol.counts.astype(np.float64))[profiles],
             }
+            if len(self.band_weights_):
+                measures[DIFFERENT_BANDS] = different_bands(
+                    enrol, test, self.band_weights_, profiles, tests
+                )
+            return measures
         return None
 
     def _check_views(self) -> None:
@@ -461,10 +497,17 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
             lambda: fingerprint({"mean": mean.content}, {"blocks": blocks}),
         )
 
+    @classmethod
+    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+        # files of earlier versions have no estimate of the bandwidth
+        return super().from_state({"band_weights_": np.zeros(0), **arrays}, values)
+
     def check_state(self) -> None:
         self._check_views()
         width = sum(columns for columns, _ in self.blocks.values())
         fits = self.mean_.shape == self.shift_.shape == (width,)
+        fits = fits and self.band_weights_.shape in {(0,), (width + 1,)}
+        fits = fits and bool(np.isfinite(self.band_weights_).all())
         for name, block, view in self._columns():
             columns = block.stop - block.start
             R = self.channels_.get(name, np.zeros((0, columns)))
