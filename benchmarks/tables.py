@@ -21,7 +21,7 @@ from benchmarks.studies.beyond_speech import error_rows, variance_rows
 from benchmarks.studies.errata import share_rows, simulated_rows, speech_rows
 from benchmarks.studies.kaldi_adaptation import cell as kaldi_adaptation_cell
 from mvplda.paper.results import KINDS, PUBLISHED, seeds_cell
-from tools.default_model.recordings import NEAR_MATCH_DOMAINS
+from tools.default_model.recordings import ENROLLED_BY_CALL, NEAR_MATCH_DOMAINS
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -476,10 +476,12 @@ def _percent(share: float | None) -> str:
 def default_model(kind: str) -> list[str]:
     """What the default model does on corpora that were left out: with all phrases enrolled, with few, and nearly."""
     rows = _read("default-model/results.json")["rows"]
+    calls = [row for row in rows if row["condition"] in ENROLLED_BY_CALL.values()]
+    rows = [row for row in rows if row not in calls]
     near = [row for row in rows if row["corpus left out"] in NEAR_MATCH_DOMAINS.values()]
     alone = [row for row in rows if not row["deployed"] and row not in near]
     every = [row for row in rows if row["phrases"] == "all" and row not in alone + near]
-    chosen = {"all": every, "nearly": near, "alone": alone}
+    chosen = {"all": every, "nearly": near, "alone": alone, "calls": calls}
     chosen["few"] = [row for row in rows if row not in every + near + alone]
     chosen["main"] = [row for row in rows if _case(row) in DEFAULT_MAIN]
     return _default_rows(chosen[kind], MAIN_COLUMNS if kind == "main" else len(HEAD))
@@ -503,7 +505,8 @@ def default_points() -> list[str]:
     rows = _read("default-model/results.json")["rows"]
     cases: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
-        if row["corpus left out"] not in NEAR_MATCH_DOMAINS.values():
+        is_near = row["corpus left out"] in NEAR_MATCH_DOMAINS.values()
+        if not is_near and row["condition"] not in ENROLLED_BY_CALL.values():
             key = (row["corpus left out"], row["deployed"], row["recordings"])
             cases.setdefault(key, []).append(row)
     table = []
@@ -810,6 +813,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "default model": lambda: default_model("all"),
     "default model, points": default_points,
     "default model, few phrases": lambda: default_model("few"),
+    "default model, calls": lambda: default_model("calls"),
     "default model, nearly": lambda: default_model("nearly"),
     "default model, alone": lambda: default_model("alone"),
     "challenges": challenges,

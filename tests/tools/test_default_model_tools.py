@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from mvplda import load
 from mvplda.exceptions import DataError
 from mvplda.voice.audio.speech_detection import SoundSegment, bandwidth_hz
 from mvplda.voice.default_model import DEFAULT_MODEL
+from mvplda.voice.domain.bandwidth import DIFFERENT_BANDS
 from mvplda.voice.extractors.recipe import default_recipes
 from tools.default_model import build, recordings, trials
 from tools.default_model.__main__ import main
@@ -28,6 +30,15 @@ def test_a_telephone_has_a_narrow_band_and_keeps_the_length() -> None:
     assert heard.shape == noise().shape
     assert bandwidth_hz(SoundSegment(heard, recordings.RATE).spectrum, recordings.RATE) < 4100
     assert bandwidth_hz(SoundSegment(noise(), recordings.RATE).spectrum, recordings.RATE) > 7000
+
+
+def test_a_call_is_narrow_and_joined_calls_stay_narrow() -> None:
+    heard = recordings.simulate_condition(noise(), recordings.CALL, np.random.default_rng(0))
+    joined = recordings.join_recordings([heard, heard], np.random.default_rng(0), 2)
+    wide = recordings.join_recordings([heard, heard], np.random.default_rng(0))
+    for samples, is_narrow in ((heard, True), (joined, True), (wide, False)):
+        spectrum = SoundSegment(samples, recordings.RATE).spectrum
+        assert (bandwidth_hz(spectrum, recordings.RATE) < 4100) == is_narrow
 
 
 @pytest.mark.parametrize("name", ["noise", "room", "mixed"])
@@ -91,6 +102,42 @@ def test_no_impostors_pass_the_voice_more_often_than_promised(
             gaps.append((allowed - np.mean(llrs >= threshold)) * len(llrs))
     # the nearest limit is met exactly: one more impostor would exceed it
     assert 0.0 <= min(gaps) + 1e-9 < 1.0 + 2e-9
+
+
+def test_a_telephone_on_one_side_shifts_the_voice_to_the_threshold_of_others() -> None:
+    drawn = [drawn_trials(*names, seed) for seed, names in enumerate(DRAWN)]
+    telephone = []
+    for plain in drawn:
+        # a narrow band lowers the LLRs of all
+        logs = {h: values - 2.0 * ("speaker" in h) for h, values in plain.logs.items()}
+        bands = {DIFFERENT_BANDS: np.ones(len(plain.truth))}
+        other = replace(plain, condition="telephone", logs=logs, measures=plain.measures | bands)
+        telephone.append(other)
+        plain.measures[DIFFERENT_BANDS] = np.zeros(len(plain.truth))
+    made = trials.CalibratedTrials([*drawn, *telephone])
+    shift = made.calibrator.constants_["speaker"][DIFFERENT_BANDS]
+    assert 1.0 < shift < 4.0
+    threshold = made.threshold("speaker", trials.BAND_FAR)
+    is_impostor = made.impostors("speaker")["IC"]
+    for bands in (trials.SAME_BAND, trials.DIFFERENT):
+        shares = [
+            np.mean(made.halves["speaker"][is_impostor & (made.bands == bands) & here] >= threshold)
+            for here in (made.domain == name for _, name in DRAWN)
+        ]
+        assert 0.005 < max(shares) <= trials.BAND_FAR + 1e-9
+    # words do not depend on the bands
+    assert made.calibrator.constants_["phrase"][DIFFERENT_BANDS] == 0.0
+
+
+def test_no_threshold_is_chosen_on_simulated_calls_on_both_sides() -> None:
+    plain = drawn_trials("cvau", "pass-phrases", 0)
+    logs = {h: values + 5.0 * ("speaker" in h) for h, values in plain.logs.items()}
+    deployment = trials.Deployment(20, None, 1, recordings.CALL)
+    calls = replace(plain, condition=recordings.CALL, deployment=deployment, logs=logs)
+    assert calls.bands == trials.SIMULATED_CALLS
+    alone, beside = trials.CalibratedTrials([plain]), trials.CalibratedTrials([plain, calls])
+    assert beside.threshold("speaker", 0.01) == alone.threshold("speaker", 0.01)
+    assert beside.point(0.01).measured == alone.point(0.01).measured
 
 
 def test_a_voice_that_decides_alone_keeps_the_rate_on_average() -> None:
@@ -181,7 +228,7 @@ def test_what_never_happened_may_happen_to_one_of_few() -> None:
 def test_a_copy_of_what_is_enrolled_is_no_test_of_it(tmp_path) -> None:
     for name, domains in recordings.DOMAINS.items():
         rows = [
-            (domain, speaker, phrase, condition, take, 120.0, "")
+            (domain, speaker, phrase, condition, take, 120.0, "", 8000.0, 30.0)
             for domain in domains
             for speaker in ("ann", "bob")
             for phrase in ("yes", "no")
@@ -256,7 +303,9 @@ def write_miniature(folder: Path, people: int = 5, phrases: int = 4) -> None:
                 for take in range(1 if domain == near and phrase else 3)
             ]
             for person, phrase, take in cells:
-                conditions = ("clean", recordings.CONDITIONS[(person + phrase + take) % 4])
+                conditions = ["clean", recordings.CONDITIONS[(person + phrase + take) % 4]]
+                if corpus in recordings.CALL_STEP and person % 2:
+                    conditions.append(recordings.CALL)
                 for condition in conditions:
                     columns = []
                     for name, (width, view) in trials.BLOCKS.items():
@@ -270,7 +319,10 @@ def write_miniature(folder: Path, people: int = 5, phrases: int = 4) -> None:
                     vectors.append(np.concatenate(columns))
                     labels = (f"{corpus} {person}", f"phrase {phrase}", condition, str(take))
                     pitch = 110.0 if person % 2 else 220.0
-                    table.append((domain, *labels, pitch, ""))
+                    is_narrow = condition in trials.NARROW_CONDITIONS
+                    table.append(
+                        (domain, *labels, pitch, "", 3800.0 if is_narrow else 8000.0, 30.0)
+                    )
         columns_of_file = dict(
             zip(recordings.COLUMNS[1:], map(np.array, zip(*table, strict=True)), strict=True)
         )

@@ -21,12 +21,15 @@ from mvplda.metrics import cllr, eer
 from mvplda.metrics.curves import min_cllr
 from mvplda.scoring.answer import question_key
 from mvplda.scoring.question import Hypothesis, Question
+from mvplda.voice.audio.quality import QualitySettings
 from mvplda.voice.domain.estimator import TEST_SECONDS, DomainPLDA
 from mvplda.voice.extractors.recipe import default_recipes
 from mvplda.voice.phrases import PhraseMatcher
 from tools.default_model.recordings import (
     CALIBRATION_ONLY,
+    CALL,
     DOMAINS,
+    ENROLLED_BY_CALL,
     NEAR_MATCH_DOMAINS,
     LabelledVectors,
 )
@@ -88,14 +91,17 @@ def fit_model(
 ) -> DomainPLDA:
     """Fit the model to some corpora."""
     domains = [domain for corpus in corpora for domain in DOMAINS[corpus]]
-    training = vectors.select(np.isin(vectors.domain, domains))
+    of_corpora = vectors.select(np.isin(vectors.domain, domains))
+    training = of_corpora.select(of_corpora.condition != CALL)
     model = DomainPLDA(
         BLOCKS,
         delta=DOMAIN_VARIANCES,
         weights=WEIGHTS,
         points={name: asdict(matcher) for name in POINT_BLOCKS},
     )
-    return model.fit(training.vectors, training.labels())
+    model.fit(training.vectors, training.labels())
+    is_narrow = of_corpora.bandwidth < QualitySettings().bandwidth_hz
+    return model.fit_bandwidth(of_corpora.vectors, is_narrow, of_corpora.domain)
 
 
 def fit_matcher(vectors: LabelledVectors, corpora: Sequence[str]) -> PhraseMatcher:
@@ -112,7 +118,7 @@ def fit_matcher(vectors: LabelledVectors, corpora: Sequence[str]) -> PhraseMatch
         name for corpus in corpora for name in (*DOMAINS[corpus], NEAR_MATCH_DOMAINS.get(corpus))
     ]
     for domain in domains:
-        domain_vectors = vectors.select(vectors.domain == domain)
+        domain_vectors = vectors.select((vectors.domain == domain) & (vectors.condition != CALL))
         if not len(domain_vectors.repetition):
             continue
         rows = matcher.project(domain_vectors.vectors[:, start : start + width])
@@ -257,11 +263,11 @@ def result_row(
     """
     logs = trials.calibrated(calibrator, VIEWS)
     halves = half_llrs(logs, VIEWS)
-    people, phrases, recordings = trials.deployment
+    people, phrases, recordings, _ = trials.deployment
     kinds = _kind_masks(trials)
     row: Json = {
         "corpus left out": trials.domain,
-        "condition": trials.condition,
+        "condition": _condition(trials),
         "people": people or 1,
         "deployed": people is not None,
         "phrases": {None: "all", OWN: "own"}.get(phrases, phrases),
@@ -280,6 +286,13 @@ def result_row(
     if "TW" in kinds:
         row["right reason"] = float(only_phrase_differs[kinds["TW"]].mean())
     return row | _errors(trials, logs, halves)
+
+
+def _condition(trials: DeploymentTrials) -> str:
+    """Return the condition of both sides of trials in words."""
+    if trials.deployment.condition == "clean":
+        return trials.condition
+    return ENROLLED_BY_CALL[trials.condition]
 
 
 def _kind_masks(trials: DeploymentTrials) -> dict[str, BoolArray]:
@@ -355,10 +368,12 @@ def make_bundle(model: DomainPLDA, extractor: str, designs: Iterable[DesignParts
 def card_rows(rows: Sequence[Json]) -> list[Json]:
     """Return shares of accepted owners and impostors per domain, enrolment and rate, over deployments and conditions.
 
-    The complete results are in results/default-model.
+    Profiles that are enrolled in simulated calls are left out. The complete results are in results/default-model.
     """
     cases: dict[tuple[Any, ...], list[Json]] = {}
     for row in rows:
+        if row["condition"] in ENROLLED_BY_CALL.values():
+            continue
         key = (row["corpus left out"], row["deployed"], row["recordings"])
         cases.setdefault(key, []).append(row)
     summary = []

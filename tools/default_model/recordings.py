@@ -27,6 +27,7 @@ from mvplda.paper.corpora.corpus import session_order
 from mvplda.paper.corpora.folder import INDEX, Listing, match_files, read_listing
 from mvplda.paper.frames import in_room, over_channel, with_noise
 from mvplda.voice.audio.decode import read_audio
+from mvplda.voice.audio.quality import measure
 from mvplda.voice.audio.speech_detection import SoundSegment
 from mvplda.voice.extractors import Extractor, load_extractor
 from mvplda.voice.extractors.recipe import default_recipes
@@ -34,9 +35,28 @@ from mvplda.voice.sexes import HIGH_VOICE_HZ
 
 Samples = NDArray[np.float32]
 RATE = 16000
-COLUMNS = ("vectors", "domain", "speaker", "phrase", "condition", "take", "pitch", "sex")
+COLUMNS = (
+    "vectors",
+    "domain",
+    "speaker",
+    "phrase",
+    "condition",
+    "take",
+    "pitch",
+    "sex",
+    "bandwidth",
+    "snr",
+)
 EXTRACTORS = tuple(default_recipes())
 CONDITIONS = ("telephone", "noise", "room", "mixed")
+CALL = "call"
+"""Condition of a simulated telephone call, in which profiles are enrolled too; the model is not fitted to it."""
+ENROLLED_BY_CALL = {CALL: "calls on both sides", "clean": "enrolled by call"}
+"""Condition in the results, by that of the tests, of trials whose profiles are enrolled in simulated calls."""
+CALL_STEP = {"cvau": 2, "arabic": 2, "dspspeech": 2, "audiomnist": 4, "speech-commands": 4}
+"""Every n-th person of a corpus is also recorded in simulated calls; the calls of WUW are real."""
+CALL_LOW_HZ, CALL_HIGH_HZ, CALL_SNR_DB = (100.0, 350.0), (3100.0, 3800.0), (15.0, 35.0)
+"""Ranges of the lowest and highest frequency and of the SNR of a simulated call."""
 DOMAINS = {
     "audiomnist": ("digits", "digits joined"),
     "speech-commands": ("commands", "commands joined"),
@@ -79,6 +99,8 @@ NEAR_MATCH_WORDS = 3
 SUBSTITUTES = 2
 """Words that replace each word of such a phrase, each in a variant of its own."""
 MIN_WORD_PAUSE_S = 0.05
+NARROW_STEP = 2
+"""Step between the samples at `RATE` that real calls consist of: they have 8000 per second."""
 
 
 class Recording(NamedTuple):
@@ -151,7 +173,7 @@ def recordings_of_person(name: str, listing: Listing) -> Iterator[Recording]:
             SoundSegment(words[word][phrase.repetition], RATE).cut(MIN_WORD_PAUSE_S)
             for word in phrase.words
         ]
-        joined = join_recordings(pieces, rng)
+        joined = join_recordings(pieces, rng, NARROW_STEP if name in CALIBRATION_ONLY else 1)
         yield Recording(joined, phrase.domain, "-".join(phrase.words), str(phrase.repetition))
 
 
@@ -207,8 +229,11 @@ def _phrases(corpus: str, recordings: dict[str, list[Samples]]) -> list[list[str
     return [[words[(k + step) % len(words)] for step in range(2 + (k + 1) % 3)] for k in range(6)]
 
 
-def join_recordings(recordings: Sequence[Samples], rng: Generator) -> Samples:
-    """Concatenate recordings with short random pauses, and add faint background noise."""
+def join_recordings(recordings: Sequence[Samples], rng: Generator, step: int = 1) -> Samples:
+    """Concatenate recordings with short random pauses, and add faint background noise.
+
+    step : the noise has the bandwidth of every `step`-th sample, so that joined calls stay narrow
+    """
     pauses = rng.uniform(0.02, 0.15, len(recordings))
     pieces = []
     for pause, recording in zip(pauses, recordings, strict=True):
@@ -218,15 +243,21 @@ def join_recordings(recordings: Sequence[Samples], rng: Generator) -> Samples:
 
     # 45 to 65 dB below the peak
     level = float(np.abs(samples).max()) * 10 ** (-rng.uniform(45, 65) / 20)
-    return (samples + rng.normal(0, level, len(samples))).astype(np.float32)
+    noise = rng.normal(0, level, -(-len(samples) // step))
+    if step > 1:
+        noise = need("soxr").resample(noise, RATE // step, RATE)[: len(samples)]
+    return (samples + noise).astype(np.float32)
 
 
 def simulate_condition(samples: Samples, name: str, rng: Generator) -> Samples:
-    """Simulate a recording condition: one of `CONDITIONS`, or "clean"."""
+    """Simulate a recording condition: one of `CONDITIONS`, `CALL` or "clean"."""
     wave = samples.astype(np.float64)
     wave *= 0.5 / max(float(np.abs(wave).max()), 1e-9)
     if name == "telephone":
         wave = over_telephone(wave)
+    elif name == CALL:
+        wave = with_noise(wave, rng.uniform(*CALL_SNR_DB), bool(rng.random() < 0.5), rng)
+        wave = over_telephone(wave, rng.uniform(*CALL_LOW_HZ), rng.uniform(*CALL_HIGH_HZ))
     elif name == "noise":
         wave = with_noise(wave, 20.0, bool(rng.random() < 0.5), rng)
     elif name == "room":
@@ -237,12 +268,13 @@ def simulate_condition(samples: Samples, name: str, rng: Generator) -> Samples:
     return wave.astype(np.float32)
 
 
-def over_telephone(wave: Array) -> Array:
-    """Simulate a telephone: 300 to 3400 Hz, 8000 samples per second, 8 bits by the mu law (ITU-T G.711)."""
+def over_telephone(wave: Array, low_hz: float = 300.0, high_hz: float = 3400.0) -> Array:
+    """Simulate a telephone: a band, 8000 samples per second, 8 bits by the mu law (ITU-T G.711)."""
     from scipy.signal import butter, sosfiltfilt
 
     soxr = need("soxr")
-    narrow = sosfiltfilt(butter(4, (300, 3400), "bandpass", fs=RATE, output="sos"), wave)
+    band = butter(4, (low_hz, high_hz), "bandpass", fs=RATE, output="sos")
+    narrow = sosfiltfilt(band, wave)
     low = soxr.resample(narrow, RATE, RATE // 2)
     low = low / max(float(np.abs(low).max()), 1e-9) * 0.5
 
@@ -269,7 +301,9 @@ def vectors_of_person(name: str, listing: Listing) -> list[tuple[Any, ...]]:
     speaker = str(listing.fields["speaker"][0])
     sex = str(listing.fields.get("gender", [""])[0])
     # a seed per person, so that the result does not depend on the order of people
-    rng = np.random.default_rng(crc32(speaker.encode()))
+    seed = crc32(speaker.encode())
+    rng, call_rng = np.random.default_rng(seed), np.random.default_rng([seed, 1])
+    has_calls = name in CALL_STEP and seed % CALL_STEP[name] == 0
     table = []
     for number, recording in enumerate(recordings_of_person(name, listing)):
         # None: no voiced sound
@@ -278,10 +312,16 @@ def vectors_of_person(name: str, listing: Listing) -> list[tuple[Any, ...]]:
         if name not in CALIBRATION_ONLY and number % SIMULATED_STEP == 0:
             # conditions are drawn, so that no repetition of all words has the same
             simulated = (str(rng.choice(CONDITIONS)),)
-        for condition in ("clean", *simulated):
-            vector = _extractor().embed(simulate_condition(recording.samples, condition, rng))
+        for condition in ("clean", *simulated, *([CALL] if has_calls else [])):
+            samples = simulate_condition(
+                recording.samples, condition, call_rng if condition == CALL else rng
+            )
+            quality = measure(samples, RATE)
+            # None: no sound between the speech
+            snr = float("nan") if quality.snr_db is None else quality.snr_db
             labels = (recording.domain, speaker, recording.phrase, condition)
-            table.append((vector, *labels, recording.recording_id, pitch, sex))
+            facts = (recording.recording_id, pitch, sex, quality.bandwidth_hz, snr)
+            table.append((_extractor().embed(samples), *labels, *facts))
     return table
 
 
@@ -315,6 +355,8 @@ class LabelledVectors:
     repetition : (n,) index of the recording within its cell of domain, speaker and phrase
     pitch : (n,) median pitch in Hz
     sex : (n,) male, female, or empty if not labelled
+    bandwidth : (n,) highest frequency in Hz
+    snr : (n,) signal-to-noise ratio in dB; NaN if there is no sound between the speech
     """
 
     vectors: Array
@@ -326,6 +368,8 @@ class LabelledVectors:
     repetition: IntArray
     pitch: Array
     sex: Names
+    bandwidth: Array
+    snr: Array
 
     def is_high_voice(self, speakers: Names) -> BoolArray:
         """Return whether each of some speakers (n,) is female, or has a high voice where the sex is not labelled."""

@@ -24,9 +24,11 @@ from mvplda.decisions import (
 )
 from mvplda.scoring.profiles import Profiles
 from mvplda.scoring.question import Hypothesis, NearMatches, Question
+from mvplda.voice.domain.bandwidth import DIFFERENT_BANDS
 from mvplda.voice.domain.estimator import DomainPLDA
 from mvplda.voice.extractors.recipe import default_recipes
 from tools.default_model.recordings import (
+    CALL,
     CONDITIONS,
     DOMAINS,
     NEAR_MATCH_DOMAINS,
@@ -49,11 +51,13 @@ class Deployment(NamedTuple):
     people : number of people; None: every profile is alone in a deployment of its own, as in `Bundle.paired`
     phrases : number of phrases that all of them enrol; None for all phrases
     recordings : enrolled recordings per phrase
+    condition : condition of the enrolled recordings, "clean" or `CALL`
     """
 
     people: int | None
     phrases: int | None
     recordings: int = 2
+    condition: str = "clean"
 
 
 CALIBRATION_DEPLOYMENTS = (
@@ -62,15 +66,26 @@ CALIBRATION_DEPLOYMENTS = (
     Deployment(10, 3, 2),
     Deployment(5, OWN, 1),
     Deployment(20, OWN, 3),
+    Deployment(20, None, 1, CALL),
+    Deployment(20, None, 3, CALL),
 )
-ALONE_DEPLOYMENTS = (Deployment(None, None, 1), Deployment(None, None, 3))
+ALONE_DEPLOYMENTS = (
+    Deployment(None, None, 1),
+    Deployment(None, None, 3),
+    Deployment(None, None, 1, CALL),
+    Deployment(None, None, 3, CALL),
+)
 EVALUATION_DEPLOYMENTS = (
     Deployment(20, None, 1),
     Deployment(20, None, 3),
     Deployment(20, 1, 3),
     Deployment(5, OWN, 1),
     Deployment(5, OWN, 3),
+    Deployment(20, None, 1, CALL),
+    Deployment(20, None, 3, CALL),
 )
+TESTED = {"clean": ("clean", *CONDITIONS), CALL: (CALL, "clean")}
+"""Conditions of the tests, by the condition of the enrolled recordings."""
 MAX_ALONE = 80
 """Profiles per domain that are alone in a deployment."""
 MAX_TESTS = 300
@@ -91,6 +106,12 @@ SINGLE_WORDS = tuple(domains[0] for corpus, domains in DOMAINS.items() if len(do
 WORDS_ALLOWED = {"TW": 0.01, SINGLE_WORD: 0.05, NEARLY: 0.1}
 """Shares of other words of the owner that may pass the half of words in the worst domain. Single words are no
 pass-phrases."""
+NARROW_CONDITIONS = ("telephone", CALL)
+SAME_BAND, DIFFERENT, SIMULATED_CALLS = "same band", "different bands", "simulated calls"
+"""Bands of the two sides of trials. No threshold is chosen on trials with simulated calls on both sides, because they
+leave voices more alike than real calls do."""
+BAND_FAR = 0.01
+"""Share of impostors for which the threshold of trials with different bands is made that of the others."""
 MIN_IMPOSTOR_TRIALS = 100
 """Fewest impostor trials of a domain that a threshold is chosen for."""
 MAX_CALIBRATION_TRIALS = 800
@@ -130,6 +151,13 @@ class DeploymentTrials:
     cosines: Mapping[str, Array]
     near_matches: NearMatches | None = None
 
+    @property
+    def bands(self) -> str:
+        """Bands of both sides: `SAME_BAND`, `DIFFERENT` or `SIMULATED_CALLS`."""
+        sides = (self.deployment.condition, self.condition)
+        narrow = sum(condition in NARROW_CONDITIONS for condition in sides)
+        return (SAME_BAND, DIFFERENT, SIMULATED_CALLS)[narrow]
+
     def calibrated(self, calibrator: Calibrator, views: Sequence[str]) -> dict[Hypothesis, Array]:
         """Return calibrated log-likelihoods for a question about some views, as `Bundle.answer` computes them.
 
@@ -162,7 +190,7 @@ class CalibratedTrials:
 
     views : views of the question
     trials : the trials of all deployments
-    domain, condition : (n,) domain and condition of each trial
+    domain, condition, bands : (n,) domain, condition and bands of each trial
     halves : {view: (n,) LLRs of the view alone}
     """
 
@@ -174,9 +202,40 @@ class CalibratedTrials:
         sizes = [len(trials.truth) for trials in deployments]
         self.domain = np.repeat([trials.domain for trials in deployments], sizes)
         self.condition = np.repeat([trials.condition for trials in deployments], sizes)
+        self.bands = np.repeat([trials.bands for trials in deployments], sizes)
         self.people = len(np.unique(np.concatenate([self.trials.speaker, self.trials.tester])))
-        self.calibrator = fit_calibrator(deployments, views)
-        self.halves = half_llrs(self.trials.calibrated(self.calibrator, views), views)
+        self.calibrator = fit_calibrator(
+            [trials for trials in deployments if trials.deployment.condition != CALL], views
+        )
+        self.halves = self._calibrated_halves()
+        if "speaker" in views:
+            self._shift_bands()
+            self.halves = self._calibrated_halves()
+
+    def _calibrated_halves(self) -> dict[str, Array]:
+        """Return the LLRs of the halves of all trials."""
+        return half_llrs(self.trials.calibrated(self.calibrator, self.views), self.views)
+
+    def _shift_bands(self) -> None:
+        """Make the calibration of the voice depend on the bands of both sides.
+
+        A narrow band on one side lowers the LLRs of owners and of impostors. The shift makes the threshold for
+        `BAND_FAR` that of trials with the same band.
+        """
+        same = self._voice_limit(BAND_FAR, self.bands == SAME_BAND)
+        different = self._voice_limit(BAND_FAR, self.bands == DIFFERENT)
+        shift = 0.0
+        if same is not None and different is not None:
+            shift = max(0.0, same - different)
+        self.calibrator.shift(DIFFERENT_BANDS, {"speaker": shift})
+
+    def _voice_limit(self, far: float, rows: BoolArray) -> float | None:
+        """Return the threshold of the voice for some trials; None if there are too few impostors."""
+        if self.views == ("speaker",):
+            is_impostor = self._ordinary_impostors() & rows
+            enough = np.count_nonzero(is_impostor) >= MIN_IMPOSTOR_TRIALS
+            return self._threshold_of_mean(far, is_impostor) if enough else None
+        return self._worst_limit("speaker", far, rows)
 
     def impostors(self, view: str) -> dict[str, BoolArray]:
         """Return a mask (n,) of each kind of impostor that a half is measured with.
@@ -206,24 +265,43 @@ class CalibratedTrials:
         over domains: identification divides `far` by the number of profiles, and in the worst domain hardly any owner
         would be named.
         """
+        if self.views == ("speaker",):
+            rows = self._ordinary_impostors() & self._is_measured
+            return max(LOWEST_THRESHOLD, self._threshold_of_mean(far, rows))
+        limit = self._worst_limit(view, far, self._is_measured)
+        return LOWEST_THRESHOLD if limit is None else max(LOWEST_THRESHOLD, limit)
+
+    @property
+    def _is_measured(self) -> BoolArray:
+        """Mask (n,) of the trials that thresholds are chosen for."""
+        return np.asarray(self.bands != SIMULATED_CALLS)
+
+    def _allowed(self, far: float) -> dict[str, float]:
+        """Return the share of each kind of impostor that may pass its half, where it is not `far`."""
         allowed = WORDS_ALLOWED | {"TW": min(far, WORDS_ALLOWED["TW"]), SAME_SEX: 2.0 * far}
         if self.views == ("phrase",):
             allowed |= {"TW": far, SINGLE_WORD: far}
-        if self.views == ("speaker",):
-            return max(LOWEST_THRESHOLD, self._threshold_of_mean(far))
-        limits = [LOWEST_THRESHOLD]
+        return allowed
+
+    def _worst_limit(self, view: str, far: float, rows: BoolArray) -> float | None:
+        """Return the highest threshold that a kind of impostor needs in a domain; None without enough impostors."""
+        allowed = self._allowed(far)
+        limits = []
         for kind, is_impostor in self.impostors(view).items():
-            for domain in np.unique(self.domain[is_impostor]):
-                llrs = self.halves[view][is_impostor & (self.domain == domain)]
+            for domain in np.unique(self.domain[is_impostor & rows]):
+                llrs = self.halves[view][is_impostor & rows & (self.domain == domain)]
                 if len(llrs) >= MIN_IMPOSTOR_TRIALS:
                     limits.append(threshold_exceeded_by(llrs, allowed.get(kind, far)))
-        return max(limits)
+        return max(limits, default=None)
 
-    def _threshold_of_mean(self, far: float) -> float:
-        """Return the threshold that impostors with the right words pass at the rate `far`; domains weigh the same."""
-        rows = np.flatnonzero(
-            (self.trials.truth == KINDS.index("IC")) & ~np.isin(self.domain, NEAR_DOMAINS)
-        )
+    def _ordinary_impostors(self) -> BoolArray:
+        """Return a mask (n,) of impostors with the right words, without the domains of near matches."""
+        is_impostor = self.trials.truth == KINDS.index("IC")
+        return np.asarray(is_impostor & ~np.isin(self.domain, NEAR_DOMAINS))
+
+    def _threshold_of_mean(self, far: float, is_impostor: BoolArray) -> float:
+        """Return the threshold that some impostors pass at the rate `far`; domains weigh the same."""
+        rows = np.flatnonzero(is_impostor)
         llrs = self.halves["speaker"][rows]
         order = np.argsort(llrs)
         # rate of acceptance if only higher LLRs than that of each row are accepted
@@ -260,6 +338,7 @@ class CalibratedTrials:
 
     def _rate(self, events: BoolArray, rows: BoolArray) -> RateInterval:
         """Return the rate of events among some trials, with its interval."""
+        rows = rows & self._is_measured
         weights = equal_weights(self.domain[rows])
         return share_over_people(events[rows], self.trials.speaker[rows], weights)
 
@@ -294,6 +373,7 @@ def fit_calibrator(
         # the view that the question leaves open has no influence
         alone = logs[views] - logs[()]
         logs = {h: alone if views[0] in h else np.zeros_like(alone) for h in logs}
+    amounts = {name: values for name, values in trials.measures.items() if name != DIFFERENT_BANDS}
     calibrators = [
         AmountCalibrator().fit(
             logs,
@@ -304,7 +384,7 @@ def fit_calibrator(
             measures=measures,
             test_speakers=trials.tester,
         )
-        for measures in (trials.measures, {})
+        for measures in (amounts, {})
     ]
     calibrator, without_amounts = calibrators
     if "phrase" in views:
@@ -374,14 +454,14 @@ def deployment_trials(
     """
     drawn = vectors.select(vectors.domain == domain)
     for deployment in deployments:
-        people, phrases, recordings = deployment
+        people, phrases, recordings, enrolled_condition = deployment
         rng = np.random.default_rng([seed, people or 0, phrases or 0, recordings])
         enrol_rows, is_test = _split(drawn, domain, deployment, rng)
         if not len(enrol_rows):
             continue
         tests = {
             condition: rng.permutation(np.flatnonzero(is_test & (drawn.condition == condition)))
-            for condition in ("clean", *CONDITIONS)
+            for condition in TESTED[enrolled_condition]
         }
         enrolled = drawn.select(enrol_rows)
         labels = {"phrase": enrolled.phrase} if named else None
@@ -453,14 +533,14 @@ def _split(
     drawn: LabelledVectors, domain: str, deployment: Deployment, rng: Generator
 ) -> tuple[IntArray, BoolArray]:
     """Return the rows that enrol, and a mask of the rows that may test."""
-    people, phrases, recordings = deployment
-    is_clean = drawn.condition == "clean"
+    people, phrases, recordings, condition = deployment
+    is_condition = drawn.condition == condition
     cells = np.char.add(np.char.add(drawn.speaker, "|"), drawn.phrase)
     is_enough = np.isin(cells, cells[drawn.repetition >= recordings - 1])
     is_right = np.ones(len(cells), dtype=bool)
     if domain in NEAR_MATCH_DOMAINS.values():
         is_right = is_repeated(drawn)
-    can_enrol = is_enough & is_right & is_clean & (drawn.repetition < recordings)
+    can_enrol = is_enough & is_right & is_condition & (drawn.repetition < recordings)
     speakers = rng.permutation(np.unique(drawn.speaker[can_enrol]))[:people]
     is_enrolled = np.isin(drawn.speaker, speakers)
     enrol = np.flatnonzero(can_enrol & is_enrolled)
