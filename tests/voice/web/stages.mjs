@@ -43,6 +43,20 @@ const stages = {
     const { segmentsOf } = await load("networks.js");
     return segmentsOf(new Float32Array(length).fill(0.1), rate, longest).map(({ samples }) => samples.length);
   },
+  async copies({ recordings, originals, rate }) {
+    const { areCopies, fingerprints, similarities } = await load("copies.js");
+    const made = (samples) => fingerprints([Float32Array.from(samples)], rate);
+    const others = originals.map((samples) => made(samples).fingerprint);
+    return recordings.map((samples) => {
+      const { fingerprint, variants } = made(samples);
+      return {
+        codes: [...fingerprint.codes],
+        variants: variants.map(({ codes }) => [...codes]),
+        copies: areCopies(variants, others),
+        similarities: similarities(variants, others),
+      };
+    });
+  },
   async wav({ data }) {
     const { decodeWav } = await load("sound.js");
     const sound = decodeWav(Uint8Array.from(data).buffer);

@@ -97,6 +97,7 @@ def place(site: Any) -> Iterator[Any]:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         context = browser.new_context()
         page = context.new_page()
+        page.set_default_timeout(READY_MS)
         requests: list[str] = []
         problems: list[str] = []
         context.on("request", lambda request: requests.append(request.url))

@@ -26,6 +26,7 @@ from mvplda.voice.evidence import single_profile
 from mvplda.voice.extractors.extractor import ExtractedVectors
 from mvplda.voice.extractors.front_end import interval_means, make_frames, prepare_samples
 from mvplda.voice.extractors.recipe import Recipe, families
+from mvplda.voice.fingerprint import LOW_BANDS, OFFSETS, SPEEDS, CopyTest
 from mvplda.voice.web import export
 from mvplda.voice.web.site import PAGE
 
@@ -172,6 +173,35 @@ def test_pooling_over_time_is_that_of_python() -> None:
 def test_long_recordings_are_cut_into_equal_segments() -> None:
     got = run("segments", length=100_003, rate=1000, longest=30)
     assert got == [len(part) for part in np.array_split(np.zeros(100_003), 4)]
+
+
+def test_changed_copies_are_recognised_as_in_python() -> None:
+    rng = np.random.default_rng(RNG_SEED)
+    golden = golden_signal(RATE)
+    faster = np.interp(np.arange(0, len(golden) - 1, 1.0099), np.arange(len(golden)), golden)
+    others = {
+        "quieter, noisy": 0.3 * golden[700:] + 2e-3 * rng.normal(size=len(golden) - 700),
+        "faster": faster,
+        "backwards": golden[::-1],
+        "noise": 0.1 * rng.normal(size=RATE),
+        "too short": golden[:2000],
+    }
+    recordings = [samples.astype(np.float32) for samples in others.values()]
+    originals = [golden, golden[:12000]]
+    results = run("copies", recordings=recordings, originals=originals, rate=RATE)
+    fingerprints = [CopyTest(samples).fingerprint for samples in originals]
+    for name, samples, got in zip(others, recordings, results, strict=True):
+        test = CopyTest(samples)
+        codes = np.array(got["codes"]).reshape(test.fingerprint.codes.shape)
+        # rounding to single precision changes few codes
+        assert np.mean(codes != test.fingerprint.codes) < 1e-3, name
+        assert len(got["variants"]) == len(SPEEDS) * len(OFFSETS)
+        assert got["copies"] == test.are_copies(fingerprints).tolist(), name
+        for column, bands in enumerate([None, LOW_BANDS]):
+            similarities = [row[column] for row in got["similarities"]]
+            assert similarities == pytest.approx(test.similarities(fingerprints, bands), abs=0.01)
+    assert [got["copies"][0] for got in results] == [True, True, False, False, False]
+    assert run("copies", recordings=[], originals=[], rate=8000) == []
 
 
 def test_wav_files_are_read_exactly(tmp_path: Path) -> None:

@@ -39,14 +39,19 @@ def put_runtime(target: Path, folder: PathLike | None = None) -> None:
 
 def _load(npm: str, folder: Path) -> Path:
     """Load the package with npm, which checks its hash; return the folder of its files."""
-    done = subprocess.run(
-        [npm, "pack", f"{PACKAGE}@{VERSION}", "--silent"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [npm, "pack", f"{PACKAGE}@{VERSION}", "--silent"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise FetchError(
+            f"npm did not load {PACKAGE} {VERSION} within {TIMEOUT_S} s. Pass the unpacked package: --runtime FOLDER"
+        ) from error
     archives = sorted(folder.glob("*.tgz"))
     if done.returncode or len(archives) != 1:
         problem = " ".join((done.stderr or done.stdout).split())[-300:]

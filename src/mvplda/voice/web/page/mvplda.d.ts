@@ -27,9 +27,20 @@ export interface Quality {
   digest: string;
 }
 
+export interface Fingerprint {
+  /** Number of columns of `codes`. */
+  bands: number;
+  /** Signs of energy differences: -1, 0 or 1. Sound cannot be restored from them. */
+  codes: Int8Array;
+}
+
 export interface Recording {
   vector: Float32Array;
   quality: Quality;
+  /** Recognises changed copies of this recording, once it is enrolled. */
+  fingerprint?: Fingerprint;
+  /** The fingerprint at other speeds: only a test needs them, a profile need not store them. */
+  variants?: Fingerprint[];
 }
 
 export interface OperatingPoint {

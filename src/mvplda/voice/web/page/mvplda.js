@@ -1,6 +1,7 @@
 // Speaker and phrase verification in a browser: nothing leaves the device.
 
 import { compare, decide } from "./backend.js";
+import { areCopies, fingerprints } from "./copies.js";
 import { Network, segmentsOf, vectorOf } from "./networks.js";
 import { asSound, decode } from "./sound.js";
 import { measure } from "./quality.js";
@@ -89,7 +90,8 @@ export class Verifier {
     const samples = asSound(sound.channels, sound.rate, rate, this.model.responses);
     const segments = segmentsOf(samples, rate, this.model.segment_s);
     const vector = await vectorOf(this.networks, segments);
-    return { vector, quality: await measure(segments, rate) };
+    const made = fingerprints(segments.map((segment) => segment.samples), rate);
+    return { vector, quality: await measure(segments, rate), ...made };
   }
 
   /**
@@ -107,8 +109,7 @@ export class Verifier {
     const decision = decide(compare(this.model.backend, question, vectors(enrolled), vectors(tested)), point);
     const qualities = [...enrolled, ...tested].map(({ quality }) => quality);
     decision.faults = [...new Set(qualities.flatMap(({ warnings }) => warnings))];
-    const digests = new Set(enrolled.map(({ quality }) => quality.digest));
-    if (tested.some(({ quality }) => digests.has(quality.digest))) {
+    if (tested.some((test) => isCopy(test, enrolled))) {
       return { ...decision, verdict: "reject", reason: "suspected_replay" };
     }
     if (qualities.some(({ usable }) => !usable)) {
@@ -126,6 +127,14 @@ export class Verifier {
     }
     return question;
   }
+}
+
+/** Whether a test is a copy of an enrolled recording, changed or not.
+ * @param {import("./mvplda.js").Recording} test @param {import("./mvplda.js").Recording[]} enrolled */
+function isCopy(test, enrolled) {
+  if (enrolled.some(({ quality }) => quality.digest === test.quality.digest)) return true;
+  const originals = enrolled.flatMap(({ fingerprint }) => fingerprint ?? []);
+  return Boolean(test.variants && areCopies(test.variants, originals).includes(true));
 }
 
 /** @param {import("./mvplda.js").QuestionOfModel} question @param {number} [far] @param {number} [threshold] */

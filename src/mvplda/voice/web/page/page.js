@@ -80,7 +80,7 @@ async function busy(task) {
 
 /** @param {string} name @param {Iterable<File>} files */
 async function enrol(name, files) {
-  const added = await recordingsOf(files);
+  const added = (await recordingsOf(files)).map(({ variants, ...stored }) => stored);
   const existing = (await listProfiles(verifier.key)).find((profile) => profile.name === name);
   await putProfile({ name, key: verifier.key, recordings: [...(existing?.recordings ?? []), ...added] });
   await showProfiles();

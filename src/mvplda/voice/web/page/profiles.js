@@ -1,4 +1,4 @@
-// Profiles in the browser's database: vectors and qualities, no sound.
+// Profiles in the browser's database: vectors, qualities and fingerprints, no sound.
 
 const DATABASE = "mvplda", STORE = "profiles";
 
