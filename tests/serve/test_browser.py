@@ -50,6 +50,17 @@ OWNER, STRANGER = 1001, 1004
 """Numbers of synthetic speakers that the small network has not met."""
 ROOM_NOISE = 0.003
 """Of the room: with it and the pace below, the LLRs of 25 draws lie at least 3 from their thresholds."""
+# texts of facts about a person that are drawn over each other
+OVERLAPS = """() => {
+  const boxes = [...document.querySelectorAll(".person .facts > *")].map((element) => {
+    const range = document.createRange();
+    range.selectNodeContents(element);
+    return [element.textContent, range.getBoundingClientRect()];
+  });
+  const over = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom - 2 && b.top < a.bottom - 2;
+  return boxes.flatMap(([text, box], k) =>
+    boxes.slice(k + 1).filter(([, other]) => over(box, other)).map(([other]) => [text, other]));
+}"""
 PATIENCE_MS = 60_000
 """The machine of the tests may be busy."""
 
@@ -392,10 +403,14 @@ def test_the_laboratory_keeps_everything(door: Door, size: tuple[int, int], tmp_
         page.goto(f"{door.address}/lab#/{view}")
         page.wait_for_selector("main h1")
         assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+        if view == "people":
+            page.wait_for_selector(".person .facts")
+            assert page.evaluate(OVERLAPS) == []
         page.screenshot(path=tmp_path / f"{view}.png")
     page.goto(f"{door.address}/docs/")
     page.wait_for_selector("main h1")
     assert page.inner_text("main").count("/v1/") > 10
+    assert "`" not in page.text_content("main"), "code of descriptions is rendered"
     page.click("text=Back to the page")
     page.wait_for_selector(".tabs")
     assert page.url.endswith("/lab")

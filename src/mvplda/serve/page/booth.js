@@ -25,7 +25,7 @@ export function booth({ phrase, hint, onsound }) {
     canRecord() ? "Use a file instead" : "Choose a recording");
   const stage = h("section", { class: "stage", "aria-label": "Recording" },
     h("p", { class: "hint" }, hint),
-    h("p", { class: "phrase" }, phrase || "your pass-phrase"), instruction,
+    h("p", { class: phrase ? "phrase" : "phrase unquoted" }, phrase || "your pass-phrase"), instruction,
     canRecord() ? [h("div", { class: "controls" }, s("svg", { viewBox: "0 0 160 100", "aria-hidden": "true" },
       circle("voice", 54), circle("phrase", 106)), button), wave, meter]
       : h("p", { class: "lack" }, window.isSecureContext

@@ -3,6 +3,9 @@ import { h } from "./dom.js";
 
 const content = document.getElementById("content");
 
+/** Text of OpenAPI, in which backquotes mark code. */
+const marked = (text = "") => text.split("`").map((part, number) => (number % 2 ? h("code", {}, part) : part));
+
 const referenceName = (schema) => schema?.$ref?.split("/").pop();
 
 function typeOf(schema = {}) {
@@ -18,7 +21,7 @@ function fields(schema) {
   const rows = Object.entries(schema.properties ?? {}).map(([name, field]) => h("tr", {},
     h("td", {}, h("code", {}, name)),
     h("td", {}, typeOf(field)),
-    h("td", {}, field.description ?? ""),
+    h("td", {}, marked(field.description)),
     h("td", {}, field.examples ? h("code", {}, JSON.stringify(field.examples[0])) : "")));
   const head = ["field", "type", "", "example"].map((text) => h("th", { scope: "col" }, text));
   return h("table", {}, h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...rows));
@@ -28,14 +31,15 @@ function endpoint(method, path, about) {
   const answers = Object.entries(about.responses ?? {}).map(([status, answer]) => {
     const schema = Object.values(answer.content ?? {})[0]?.schema;
     const type = schema ? ` ${typeOf(schema)}` : "";
-    return h("li", {}, h("code", {}, status), ` ${answer.description ?? ""}${type}`);
+    return h("li", {}, h("code", {}, status), " ", marked(answer.description), type);
   });
   const bodies = Object.entries(about.requestBody?.content ?? {}).map(([kind, body]) => h("li", {},
     h("code", {}, kind), ` ${typeOf(body.schema)}`));
   const parameters = (about.parameters ?? []).map((parameter) => h("li", {},
-    h("code", {}, parameter.name), ` (${parameter.in}) ${typeOf(parameter.schema)} ${parameter.description ?? ""}`));
+    h("code", {}, parameter.name), ` (${parameter.in}) ${typeOf(parameter.schema)} `, marked(parameter.description)));
   return h("details", {},
-    h("summary", {}, h("code", {}, `${method.toUpperCase()} ${path}`), ` ${about.description ?? about.summary ?? ""}`),
+    h("summary", {}, h("code", {}, `${method.toUpperCase()} ${path}`), " ",
+      marked(about.description ?? about.summary)),
     parameters.length ? h("h4", {}, "Parameters") : "", h("ul", {}, ...parameters),
     bodies.length ? h("h4", {}, "Body") : "", h("ul", {}, ...bodies),
     h("h4", {}, "Answers"), h("ul", {}, ...answers));
