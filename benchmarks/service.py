@@ -15,7 +15,6 @@ import io
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import tempfile
@@ -33,15 +32,14 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "support")]
 
 import service_postgres  # noqa: E402
+from free_ports import free_port  # noqa: E402
 from service_client import Client, Refused  # noqa: E402
 
 from mvplda.paper.provenance import provenance, update_rows, with_provenance  # noqa: E402
 
 MASTER_KEY = "bWFzdGVyIGtleSBvZiBhIGJlbmNobWFyaywgMzIgYnk="
 
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    PORT = free.getsockname()[1]
+PORT = free_port()
 
 
 def start(

@@ -55,11 +55,13 @@ def test_two_processes_lose_no_update(kind, tmp_path, request):
         options = ["--database", request.getfixturevalue("postgres").new_database()]
     (tmp_path / "more").mkdir()
     shared = [*options] if options else ["--database", f"sqlite:///{tmp_path / 'shared.sqlite'}"]
+    # processes poll for the lock of SQLite, without an order
+    shared += ["--lock-timeout-s", "60", "--answer-s", "60"]
     with (
         running_server(tmp_path, *shared, environment=key) as one,
         running_server(tmp_path / "more", *shared, environment=key) as two,
     ):
-        clients = [Client(server.url) for server in (one, two)]
+        clients = [Client(server.url, timeout=120) for server in (one, two)]
         ann = clients[0].create("ann", "open the door")
         vectors = make_world().say(40, 0, 20)
         with ThreadPoolExecutor(4) as pool:

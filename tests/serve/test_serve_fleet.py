@@ -18,6 +18,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from free_ports import free_port
 from service_client import Client, Refused
 from service_problems import WORDS, make_world, write_model
 
@@ -26,12 +27,6 @@ from mvplda.serve.store import Store
 pytestmark = pytest.mark.slow
 KEY = "bWFzdGVyIGtleSBvZiBhIGJlbmNobWFyaywgMzIgYnk="
 AHEAD = "import time; real = time.time; time.time = lambda: real() + {}; "
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 @contextmanager
@@ -47,7 +42,7 @@ def instance(folder, database: str, ahead_s: float, *options: str) -> Iterator[i
         stderr=subprocess.PIPE,
     )
     try:
-        for _ in range(600):
+        for _ in range(2400):
             time.sleep(0.1)
             assert process.poll() is None, process.stderr.read()[-2000:]
             try:

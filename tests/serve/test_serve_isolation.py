@@ -34,6 +34,8 @@ from mvplda.serve.settings import Settings
 from mvplda.serve.store import Store
 
 FREE = {"key_rate": 0, "profile_rate": 0, "lock_after": 10**9, "least_llr": -100.0}
+# for a machine that is busy with other tests
+PATIENT = {**FREE, "answer_s": 60.0}
 LOCK = sa.text("SELECT * FROM profiles WHERE id = :id FOR UPDATE")
 
 
@@ -115,7 +117,7 @@ def held(store: Store, name: str) -> Iterator[None]:
 
 @pytest.mark.slow
 def test_a_held_row_delays_and_refuses_nobody_else(postgres):
-    settings = Settings(lock_timeout_s=10.0, threads=2, **FREE)
+    settings = Settings(lock_timeout_s=20.0, threads=2, **PATIENT)
     with crowd(Store(postgres.new_database(), None, settings), settings) as people:
         with held(people.store, people.names[0]):
             with (
@@ -135,7 +137,7 @@ def test_a_held_row_delays_and_refuses_nobody_else(postgres):
 
 @pytest.mark.slow
 def test_an_attempt_on_a_held_row_is_decided_as_soon_as_it_is_free(postgres):
-    settings = Settings(lock_timeout_s=30.0, **FREE)
+    settings = Settings(lock_timeout_s=30.0, **PATIENT)
     with crowd(Store(postgres.new_database(), None, settings), settings) as people:
         with held(people.store, people.names[0]):
             statuses: list[int] = []
@@ -147,13 +149,13 @@ def test_an_attempt_on_a_held_row_is_decided_as_soon_as_it_is_free(postgres):
             assert people.others(1) == {200: 5, 201: 1}
             assert not statuses
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
         assert statuses == [200] * 5
 
 
 def test_a_stuck_batch_does_not_stop_the_next(tmp_path):
     """A batch that waits for whatever reason, here an event, holds up no other person."""
-    settings = Settings(**FREE)
+    settings = Settings(**PATIENT)
     release = threading.Event()
     with crowd(sqlite_store(tmp_path), settings) as people:
         verify = people.service.verify
@@ -174,7 +176,7 @@ def test_a_stuck_batch_does_not_stop_the_next(tmp_path):
 
 
 def test_a_held_attempt_is_refused_after_the_lock_timeout(tmp_path):
-    settings = Settings(lock_timeout_s=0.3, **FREE)
+    settings = Settings(lock_timeout_s=2.0, **PATIENT)
     with crowd(sqlite_store(tmp_path), settings) as people:
         verify = people.service.verify
         taken: Counter[str] = Counter()
@@ -191,13 +193,14 @@ def test_a_held_attempt_is_refused_after_the_lock_timeout(tmp_path):
         people.service.verify = skip
         assert people.verify(0) == 503
         assert people.others(1) == {200: 5, 201: 1}
-        assert 3 <= taken[people.names[0]] <= 20
+        # a pause of 0.1 s between most attempts
+        assert 3 <= taken[people.names[0]] <= 30
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_slow_person_takes_no_thread_from_others(kind, tmp_path, request):
     """Bodies that arrive slowly, and recordings that take long to process."""
-    settings = Settings(at_once=1, waiting=2, body_s=30, address_bodies=20, **FREE)
+    settings = Settings(at_once=1, waiting=2, body_s=30, address_bodies=20, **PATIENT)
     url = f"sqlite:///{tmp_path / 'data.sqlite'}"
     if kind == "postgresql":
         url = request.getfixturevalue("postgres").new_database()
@@ -241,7 +244,7 @@ def test_a_slow_person_takes_no_thread_from_others(kind, tmp_path, request):
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_hostile_person_is_refused_alone(kind, tmp_path, request):
     """Floods of calls that are wrong in every way."""
-    settings = Settings(**FREE)
+    settings = Settings(**PATIENT)
     url = f"sqlite:///{tmp_path / 'data.sqlite'}"
     if kind == "postgresql":
         url = request.getfixturevalue("postgres").new_database()
@@ -299,21 +302,21 @@ def test_a_frozen_database_is_an_answer_in_time(postgres):
                 threads.append(thread)
             for thread in threads:
                 # the deadline of the calls, and time for a busy machine
-                thread.join(15)
+                thread.join(30)
             assert statuses == [503] * len(threads)
             assert httpx.get(f"{people.url}/v1/health", timeout=60).status_code == 200
         finally:
             for pid in processes:
                 os.kill(pid, signal.SIGCONT)
-        until = time.monotonic() + 30
-        while people.verify(1) != 200:
+        # the deadline of 2 s may still be too short for some calls on a busy machine
+        until = time.monotonic() + 60
+        while people.others(1) != {200: 5, 201: 1}:
             assert time.monotonic() < until
-        assert people.others(1) == {200: 5, 201: 1}
 
 
 def test_what_a_deadline_leaves_is_told(tmp_path):
     """A call that had begun may have changed something; one that had not has not."""
-    settings = Settings(answer_s=0.3, threads=1, **FREE)
+    settings = Settings(answer_s=1.5, threads=1, **FREE)
     service = Service(sqlite_store(tmp_path), MASTER_KEY, make_model(), settings)
     release = threading.Event()
 

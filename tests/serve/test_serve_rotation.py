@@ -41,7 +41,7 @@ from mvplda.serve.store import Store
 from mvplda.serve.tables import DATA_KEYS, ENROLMENTS
 
 NEW_KEY = MasterKey(b"n" * 32, "test")
-FREE = Settings(key_rate=0, profile_rate=0, lock_after=10**9, least_llr=-100.0)
+FREE = Settings(key_rate=0, profile_rate=0, lock_after=10**9, least_llr=-100.0, lock_timeout_s=60.0)
 
 
 def master_key(number: int) -> MasterKey:
@@ -92,7 +92,7 @@ def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
             urls = (url, None)
             if url is None:
                 urls = tuple(f"sqlite:///{tmp_path / name}.sqlite" for name in ("data", "keys"))
-            opened.append(Store(*urls, is_urgent=is_urgent))
+            opened.append(Store(*urls, FREE, is_urgent=is_urgent))
             return opened[-1]
 
         return open_again

@@ -147,7 +147,9 @@ def test_locks_follow_the_clock_of_the_database(postgres, monkeypatch):
 
 @pytest.mark.slow
 def test_a_lock_that_stays_stalls_neither_readiness_nor_others(postgres):
-    settings = Settings(lock_timeout_s=4.0, threads=2)  # five calls wait three times as long
+    settings = Settings(
+        lock_timeout_s=8.0, threads=2, answer_s=60.0
+    )  # five calls wait three times as long
     store = Store(postgres.new_database(), None, settings)
     service = Service(store, MASTER_KEY, make_model(), settings)
     world = make_world()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+
+from free_ports import free_port
 
 
 def all_programs() -> list[Path]:
@@ -48,9 +49,7 @@ class Postgres:
     def __init__(self, programs: Path) -> None:
         self.programs = programs
         self.folder = Path(tempfile.mkdtemp(prefix="mvplda-pg-"))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.user: str | None = None
         if os.geteuid() == 0:  # initdb refuses root
             self.user = next((name for name in ("postgres", "nobody") if _there(name)), None)
@@ -83,10 +82,10 @@ class Postgres:
         options = (
             f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self.folder}"
         )
-        log = str(self.folder / "log")
-        self._run(
-            "pg_ctl", "-D", str(self.folder / "data"), "-o", options, "-l", log, "-w", "start"
-        )
+        data, log = str(self.folder / "data"), str(self.folder / "log")
+        # a busy machine may need more than the usual minute
+        patience = ("-w", "-t", "300")
+        self._run("pg_ctl", "-D", data, "-o", options, "-l", log, *patience, "start")
 
     def stop(self, mode: str = "fast") -> None:
         self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", mode, "-w", "stop")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from unittest.mock import patch
 import anyio
 import httpx
 import numpy as np
+from free_ports import free_port
 from sklearn.pipeline import Pipeline
 
 from mvplda import Bundle, Committee, CosineScorer, MultiviewPLDA
@@ -246,11 +246,8 @@ def running_server(
     folder: Path, *options: str, wait_s: float = 240.0, environment: dict[str, str] | None = None
 ) -> Iterator[Server]:
     """``mvplda serve`` in a process of its own, on vectors of the drawn model."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     server = Server(
-        folder, port, [*options, "--model", str(write_model(folder))], environment or {}
+        folder, free_port(), [*options, "--model", str(write_model(folder))], environment or {}
     )
     try:
         server.start(wait_s)
