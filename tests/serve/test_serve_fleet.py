@@ -54,7 +54,7 @@ def instance(folder, database: str, ahead_s: float, *options: str) -> Iterator[i
     finally:
         process.terminate()
         process.stderr.close()
-        process.wait(30)
+        process.wait(120)
 
 
 @contextmanager

@@ -301,4 +301,4 @@ class Server:
 
     def stop(self) -> int:
         self.process.terminate()
-        return self.process.wait(30)
+        return self.process.wait(120)
