@@ -113,6 +113,7 @@ class HeldOutModels:
         groups: Groups | None = None,
     ) -> None:
         self.groups = groups
+        self.title = title
         fold_trials = held_out_trials(
             labels,
             folds=folds,
@@ -216,7 +217,10 @@ class HeldOutModels:
     ) -> list[R]:
         """Return the answer of each fold's model to a question about the trials of the fold."""
         answers = []
-        for model, trials in zip(self.models, self.trials, strict=True):
+        line = Progress(f"{self.title}: scoring held-out people", len(self.trials))
+        for number, (model, trials) in enumerate(zip(self.models, self.trials, strict=True), 1):
+            if self.title:
+                line.step(number)
             claims = {view: self.labels[view][trials.profiles] for view in known}
             question = Question(same, known=claims or None)
             labels = {view: self.labels[view][trials.enrol] for view in named}
