@@ -68,7 +68,7 @@ def post(path, **body):
         return json.load(answer)
 
 
-for _ in range(300):
+for _ in range(1200):
     try:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/ready").close()
         break
