@@ -100,8 +100,7 @@ def train(
     check_training_data(vectors, columns, needed=needs_labels(model) or bool(folds))
     if chain is not None and (chain not in CHAINS or model == COMMITTEE or not needs_labels(model)):
         raise ParameterError(
-            f"chain must be one of {list(CHAINS)}, and the model neither a committee nor a cosine; got {chain!r} for "
-            f"{model!r}"
+            f"chain is {chain!r}; expected one of {list(CHAINS)}, and a model other than committee and cosine"
         )
     if model == COMMITTEE:
         options = {"enrolment": enrolment, **(settings or {})}
