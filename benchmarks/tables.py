@@ -635,6 +635,26 @@ def wake_words() -> list[str]:
     return _lines(["people", *WAKE_WORDS], rows, left=0)
 
 
+HOUSEHOLD = {
+    "rightly": "named rightly, %",
+    "as somebody else": "named as somebody else, %",
+    "strangers named": "strangers named, %",
+    "cosine, rightly": "cosine: named rightly, %",
+}
+
+
+def household() -> list[str]:
+    """Which member of a household spoke, by enrolment, size and words in a test."""
+    found = _read("household/results.json")["rows"]
+    rows = []
+    for title, row in found.items():
+        if title != "provenance":
+            enrolled, spoken, people = title.split("; ")
+            figures = [f"{row[measure]:.1f}" for measure in HOUSEHOLD.values()]
+            rows.append([enrolled, spoken, people.removesuffix(" people"), *figures])
+    return _lines(["enrolled", "test", "people", *HOUSEHOLD], rows, left=2)
+
+
 WRONG_TAKES = {
     "the wrong recording is found, %": "wrong take named, %",
     "right recordings suspected, beside a wrong one, %": "right takes named beside a wrong one, %",
@@ -828,6 +848,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "sessions": sessions,
     "people across recordings": people,
     "wake words": wake_words,
+    "households": household,
     "a wrong recording": wrong_takes,
     "Kaldi's adaptation": kaldi_adaptation,
     "intervals": lambda: least_coverage(COVERAGE, COVERAGE_TITLES, True),
