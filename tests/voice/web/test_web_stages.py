@@ -22,6 +22,7 @@ from mvplda.voice.audio.decode import golden_signal
 from mvplda.voice.audio.quality import measure
 from mvplda.voice.audio.speech_detection import SoundSegment
 from mvplda.voice.default_model import DEFAULT_MODEL
+from mvplda.voice.domain.bandwidth import DIFFERENT_BANDS
 from mvplda.voice.evidence import single_profile
 from mvplda.voice.extractors.extractor import ExtractedVectors
 from mvplda.voice.extractors.front_end import interval_means, make_frames, prepare_samples
@@ -265,6 +266,18 @@ def deployed_model() -> Bundle:
     return bundle.deployed(bundle.enrol(np.stack(vectors()), [str(n % 3) for n in range(9)]))
 
 
+def banded_model() -> Bundle:
+    """The default model with an estimate of the bandwidth, on which the calibration depends."""
+    bundle = default_model()
+    scorer: Any = bundle.scorer
+    scorer.band_weights_ = 3 * np.random.default_rng(RNG_SEED).normal(size=bundle.width_in + 1)
+    scorer.band_weights_[736:-1] = 0.0
+    for calibrator in (bundle.calibrations or {}).values():
+        if DIFFERENT_BANDS not in calibrator.measures_:
+            calibrator.shift(DIFFERENT_BANDS, {"speaker": -2.0})
+    return bundle
+
+
 def recalibrated_model() -> Bundle:
     """Another class of calibrations, without thresholds of halves and without those of a single comparison."""
     calibrator = HypothesisCalibrator()
@@ -279,12 +292,8 @@ def recalibrated_model() -> Bundle:
 def exported(bundle: Bundle) -> dict[str, Any]:
     arrays = export.Arrays()
     probe = bundle.enrol(np.ones((1, bundle.width_in)))
-    backend = {
-        "views": list(bundle.views),
-        "adapts": bundle.paired(probe) is not bundle,
-        "blocks": export.export_blocks(bundle.fitted_scorer, arrays),
-        "measures": {"seconds": export.TEST_SECONDS, "recordings": export.RECORDINGS},
-    }
+    adapts = bundle.paired(probe) is not bundle
+    backend = export.export_backend(bundle, bundle.fitted_scorer, adapts, arrays)
     model = {"recipes": [], "backend": backend}
     model["questions"] = export.export_questions(bundle.paired(probe))
     return {"model": model, "numbers": base64.b64encode(arrays.to_bytes()).decode()}
@@ -295,7 +304,7 @@ def as_side(rows: list[int]) -> list[dict[str, Any]]:
     return [{"values": made[row], "digest": str(row), "usable": True} for row in rows]
 
 
-@pytest.mark.parametrize("make", [default_model, deployed_model, recalibrated_model])
+@pytest.mark.parametrize("make", [default_model, deployed_model, banded_model, recalibrated_model])
 def test_llrs_and_verdicts_are_those_of_python(make: Any) -> None:
     bundle, made = make(), vectors()
     pairs = [([0], [3]), ([0, 3], [6]), ([0, 3, 6], [1]), ([4], [5]), ([7, 8], [6]), ([2], [2, 8])]

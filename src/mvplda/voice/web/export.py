@@ -23,6 +23,7 @@ from ...decisions import OperatingPoint
 from ...exceptions import ParameterError
 from ...scoring.answer import hypothesis_name, question_key
 from ...scoring.question import Question
+from ..domain.bandwidth import DIFFERENT_BANDS
 from ..domain.estimator import RECORDINGS, TEST_SECONDS, DomainPLDA
 from ..domain.posterior import MAX_UNNAMED_VARIANCE, MIN_MEAN_SQUARE, SESSION_VARIANCE_RATIO
 from ..extractors.onnx_network import OnnxNetwork
@@ -91,12 +92,7 @@ def export_model(voices: VoiceModel, arrays: Arrays) -> dict[str, Any]:
             },
         },
         "recipes": [export_network(network, arrays) for network in networks],
-        "backend": {
-            "views": list(bundle.views),
-            "adapts": paired is not bundle,
-            "blocks": export_blocks(scorer, arrays),
-            "measures": {"seconds": TEST_SECONDS, "recordings": RECORDINGS},
-        },
+        "backend": export_backend(bundle, scorer, paired is not bundle, arrays),
         "questions": export_questions(paired),
         "credits": [
             {"title": recipe.title, "licence": recipe.licence, "source": recipe.source}
@@ -149,10 +145,32 @@ def _check_recipe(recipe: Recipe) -> None:
         )
 
 
+def export_backend(bundle: Bundle, scorer: DomainPLDA, adapts: bool, arrays: Arrays) -> Json:
+    """Return the back-end of a model.
+
+    adapts : whether the domain is that of the enrolled recordings
+    """
+    has_band = len(scorer.band_weights_) > 0
+    return {
+        "views": list(bundle.views),
+        "adapts": adapts,
+        "blocks": export_blocks(scorer, arrays),
+        "measures": {
+            "seconds": TEST_SECONDS,
+            "recordings": RECORDINGS,
+            "bands": DIFFERENT_BANDS,
+        },
+        "band": {"constant": float(scorer.band_weights_[-1])} if has_band else None,
+    }
+
+
 def export_blocks(scorer: DomainPLDA, arrays: Arrays) -> list[Json]:
     """Return the blocks of a model: views, means, channels, variances."""
     blocks = []
     first_view = next(iter(scorer.views_))
+    band_weights = scorer.band_weights_
+    if not len(band_weights):
+        band_weights = np.zeros(scorer.width_in)
     start = 0
     for name, (width, view) in scorer.blocks.items():
         columns = slice(start, start + width)
@@ -165,6 +183,7 @@ def export_blocks(scorer: DomainPLDA, arrays: Arrays) -> list[Json]:
             limit = np.inf if view == first_view else MAX_UNNAMED_VARIANCE
             block |= {
                 "channel": arrays.add(scorer.channels_.get(name, np.zeros((0, width)))),
+                "band_weights": arrays.add(band_weights[columns]),
                 "mean": arrays.add(scorer.mean_[columns]),
                 "shift": arrays.add(scorer.shift_[columns]),
                 "variances": dict(variances),

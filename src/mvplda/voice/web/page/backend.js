@@ -98,6 +98,14 @@ function blockLlr(block, enrolled, tested, b, adapts) {
   return block.weight * (sharedEffect(e, t, A, B, psi + tau) - sharedEffect(e, t, A, B, tau));
 }
 
+/** Probability that the recordings of a side have a narrow band, such as telephone calls.
+ * @param {import("./mvplda.js").Backend} backend @param {Side} side */
+function narrowProbability({ blocks, band }, { sums, count }) {
+  const logOdds = blocks.reduce((sum, block, b) => (
+    block.points ? sum : sum + dot(block.band_weights, sums[b]) / count), band?.constant ?? 0);
+  return 1 / (1 + Math.exp(-logOdds));
+}
+
 /** Evidence about near matches of a phrase, from points in time.
  * @param {NonNullable<import("./mvplda.js").Block["points"]>} settings @param {Side} enrolled
  * @param {Side} tested @param {number} b */
@@ -186,6 +194,10 @@ export function compare(backend, question, enrolledVectors, testedVectors) {
     measures[backend.measures.recordings] = Math.log(enrolled.count);
     if (question.same.includes(block.points.view)) near = nearMatches(block.points, enrolled, tested, b);
   });
+  if (backend.band) {
+    const one = narrowProbability(backend, enrolled), other = narrowProbability(backend, tested);
+    measures[backend.measures.bands] = one * (1 - other) + other * (1 - one);
+  }
   const names = Object.keys({ ...question.numerator, ...question.denominator });
   const { calibration } = question;
   let inliers = Object.fromEntries(names.map((name) => [name, viewsOf(name).reduce((sum, view) => (

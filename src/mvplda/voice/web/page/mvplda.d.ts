@@ -140,6 +140,7 @@ export interface Block {
   /** Settings of a block of points; null for an embedding. */
   points: { view: string; points: number; whole: number[]; part: number[] } | null;
   channel: Matrix;
+  band_weights: Float64Array;
   mean: Float64Array;
   shift: Float64Array;
   variances: { own: number; other: number; cell: number; take: number; domain: number };
@@ -155,7 +156,9 @@ export interface Backend {
   /** Whether the domain is that of the enrolled recordings. */
   adapts: boolean;
   blocks: Block[];
-  measures: { seconds: string; recordings: string };
+  measures: { seconds: string; recordings: string; bands: string };
+  /** Estimate of a narrow band, with the weights of the blocks; null without it. */
+  band: { constant: number } | null;
 }
 
 export interface Calibration {
