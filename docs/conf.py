@@ -195,8 +195,9 @@ def link_names(app: Any, docname: str, source: list[str]) -> None:
 
 
 def link_included(app: Any, path: Any, parent: str, source: list[str]) -> None:
-    """Files of the repository's root name pages as docs/page.md."""
+    """Files of the repository's root name pages as docs/page.md; other folders are in the repository only."""
     source[0] = source[0].replace("](docs/", "](")
+    source[0] = re.sub(r"\[([^\]]*)\]\(tools/[^)]*\)", r"\1", source[0])
 
 
 def list_fields(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:

@@ -1,11 +1,16 @@
-"""Which member of a household spoke: a Wyoming service between a voice assistant and its speech recogniser.
+"""
+Name the speaker of a command
+=============================
+
+A Wyoming service between a voice assistant and its speech recogniser::
 
     mvplda profiles add voices.npz ann ann1.wav ann2.wav ann3.wav
     python examples/household.py voices.npz --port 10310 --recogniser 127.0.0.1:10300
 
-The assistant (Home Assistant, for example) uses this service as its recogniser. Every command goes on to the actual
-recogniser, and its text comes back together with the name of the enrolled person who spoke, or nobody. Without a
-recogniser the text is the name. See docs/household.md.
+The assistant (Home Assistant, for example) uses this service as its recogniser. Every
+command goes on to the actual recogniser, and its text comes back together with the name
+of the enrolled person who spoke, or nobody. Without a recogniser the text is the name.
+See docs/household.md.
 """
 
 from __future__ import annotations
@@ -271,7 +276,7 @@ class Service:
 
 async def main() -> None:
     """Serve until Ctrl-C."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("profiles", help="file of mvplda profiles add")
     parser.add_argument(
         "--model", help="model of mvplda setup; default: the default model"
