@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mvplda.decisions import Decision
 from mvplda.exceptions import FetchError, MvpldaError
 from mvplda.scoring.question import Question
 from mvplda.voice.verification import VoiceModel
@@ -168,6 +169,7 @@ def test_vectors_and_qualities_are_those_of_python(
 def test_llrs_and_verdicts_are_those_of_python(
     place: Any, recordings: dict[str, Any], voices: VoiceModel
 ) -> None:
+    clear = 0
     for enrolled, tested, verdict in TRIALS:
         sides = [[str(DATA / file) for file in side] for side in (enrolled, [tested])]
         for same in (["speaker", "phrase"], ["speaker"], ["phrase"]):
@@ -175,12 +177,23 @@ def test_llrs_and_verdicts_are_those_of_python(
             got = verify(place.page, enrolled, tested, same)
             if len(same) == 2:
                 assert expected.answer == verdict
-            assert (got["verdict"], got["reason"]) == (expected.answer, expected.reason)
+            if is_clear(expected):
+                clear += 1
+                assert (got["verdict"], got["reason"]) == (expected.answer, expected.reason)
             for view, llr in expected.llrs.items():
                 limit = MAX_PHRASE_DIFFERENCE if view == "phrase" else MAX_LLR_DIFFERENCE
                 assert abs(got["llrs"][view] - llr) < limit, (enrolled, tested, view)
             if same == ["speaker"]:
                 assert abs(got["llr"] - expected.llr) < MAX_LLR_DIFFERENCE
+    assert clear >= 2 * len(TRIALS)
+
+
+def is_clear(decision: Decision) -> bool:
+    """Whether no LLR of the phrase is so close to a threshold that rounding in a network may change the verdict."""
+    half, llr = decision.halves.get("phrase"), decision.llrs.get("phrase")
+    if half is None or llr is None:
+        return True
+    return min(abs(llr - half.accept), abs(llr - half.reject)) > MAX_PHRASE_DIFFERENCE
 
 
 def test_all_llrs_agree_where_one_network_does_not_round(
