@@ -154,7 +154,7 @@ export interface EnrolReply {
   updated: string;
   lastUsed: string | null;
   expires: string | null;
-  /** After rejections in a row */
+  /** End of the lock after consecutive rejections; null: not locked */
   lockedUntil: string | null;
   enrollmentId: number;
   quality: QualityReply | null;
@@ -324,7 +324,7 @@ export interface ProfileReply {
   updated: string;
   lastUsed: string | null;
   expires: string | null;
-  /** After rejections in a row */
+  /** End of the lock after consecutive rejections; null: not locked */
   lockedUntil: string | null;
   [other: string]: unknown;
 }
