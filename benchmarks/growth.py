@@ -53,6 +53,7 @@ REASONS = {
     ("score a list", "trials"): CACHES,
     ("identify", "people"): CACHES,
     ("index", "rank"): CACHES,
+    ("index", "people"): CACHES,
     ("evaluate", "trials"): "sorting takes n log n; " + CACHES,
     ("setup", "people"): "held-out trials are pairs of people",
     ("setup", "recordings"): "held-out trials are pairs of recordings",
