@@ -301,7 +301,7 @@ class AmountCalibrator(Calibrator):
             "constants": self.constants_,
             "together": self.joint_weight_,
             "parts of recordings": self.near_match_weight_,
-            "outlier_probability": self.outlier_probability_,
+            "outlier probability": self.outlier_probability_,
             "speakers": self.n_speakers_,
         }
 

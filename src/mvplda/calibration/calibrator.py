@@ -121,4 +121,4 @@ class Calibrator(Persistent, Estimator, ABC):
 
     def describe(self) -> Json:
         """Return the parameters as plain values."""
-        return {**super().describe(), "outlier_probability": self.outlier_probability_}
+        return {**super().describe(), "outlier probability": self.outlier_probability_}

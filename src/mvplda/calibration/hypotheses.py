@@ -203,7 +203,7 @@ class HypothesisCalibrator(Calibrator):
             "class": type(self).__name__,
             "weights": self.weights_,
             "constants": self.constants_,
-            "outlier_probability": self.outlier_probability_,
+            "outlier probability": self.outlier_probability_,
             "speakers": self.n_speakers_,
         }
 
