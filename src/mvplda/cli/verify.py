@@ -110,6 +110,12 @@ def basis_sentence(bundle: Bundle, calibrated: bool, point: OperatingPoint) -> s
     "--words",
     help="Prompted English words, see `mvplda prompt`: ONE must be these words, and the voice alone is compared.",
 )
+@click.option(
+    "--detector",
+    "has_detector",
+    is_flag=True,
+    help="Also detect replays and resynthesis by the detector of the package; it misses many, see docs/attacks.md.",
+)
 @decision_options
 def verify_command(
     test: str,
@@ -119,6 +125,7 @@ def verify_command(
     profile: str | None,
     phrase: str | None,
     words: str | None,
+    has_detector: bool,
     model: str | None,
     same: Texts,
     as_json: bool,
@@ -144,9 +151,14 @@ def verify_command(
     from ..scoring.question import Question
     from ..voice.profile_file import ProfileBook
     from ..voice.prompts import prompted_words, with_prompt
+    from ..voice.spoof_detector import load_spoof_detector
     from ..voice.verification import VoiceModel, find_copies
 
     _check_sides(enrolled_source, profiles_file, profile, phrase)
+    if has_detector and profiles_file is not None:
+        raise click.UsageError(
+            "--detector compares ONE with recordings, and profiles hold none: pass recordings as OTHER"
+        )
     if words is not None and (same or phrase is not None):
         raise click.UsageError(
             "--words compares the voice alone: pass it without --same and --phrase"
@@ -155,6 +167,8 @@ def verify_command(
     question = Question(same or None if words is None else "speaker")
     log_probability = None if words is None else _log_probability(test, words)
     voices = VoiceModel.load(model, extractors)
+    if has_detector:
+        voices.detector = load_spoof_detector()
     tested = extract_side(voices, test)
     if profiles_file is None:
         enrolled = extract_side(voices, str(enrolled_source))
@@ -164,6 +178,7 @@ def verify_command(
         enrolled = profiles.of(str(profile), phrase)
         voices = voices.deployed(profiles)
     bundle = voices.bundle
+    question = voices.with_countermeasure(question, enrolled, tested) or question
     point = voices.point(enrolled, question, **point_options)
     decision = voices.verify(enrolled, tested, question, **point_options)
     if words is not None:
@@ -182,6 +197,10 @@ def verify_command(
     if log_probability is not None:
         report["prompt_log_probability"] = log_probability
         lines.append(f"Log probability of the prompted words: {log_probability:.1f}.")
+    if has_detector:
+        llr = voices.bona_fide_llr(enrolled, tested)
+        report["countermeasure_llr"] = llr
+        lines.append(f"Detector: LLR {llr:+.2f} of a person against a replay or a machine.")
     if decision.advice:
         lines.append(decision.advice)
     lines += [*probability_lines(decision), *fault_warnings(decision.faults)]

@@ -15,6 +15,7 @@ from ..voice.audio.speech_detection import SoundSegment
 from ..voice.extractors.extractor import Extractor
 from ..voice.fingerprint import CopyTest
 from ..voice.prompts import TextModel, prompt_log_probability
+from ..voice.spoof_detector import SpoofDetector
 from .schemas import QualityReply
 from .settings import Settings
 
@@ -38,6 +39,7 @@ class ProcessedRecording:
     detail : sentence that explains an unreadable file
     copy_test : comparison with the fingerprints of earlier recordings; None for vectors
     prompt, prompt_log_probability : words that were prompted, and their log probability
+    spoof_score : raw score by the detector of spoofs; None without it
     """
 
     vector: NDArray[Any] | None
@@ -49,6 +51,7 @@ class ProcessedRecording:
     copy_test: CopyTest | None = None
     prompt: tuple[str, ...] = ()
     prompt_log_probability: float | None = None
+    spoof_score: float | None = None
 
 
 def process_recording(
@@ -57,10 +60,12 @@ def process_recording(
     settings: Settings,
     text_model: TextModel | None = None,
     prompt: tuple[str, ...] = (),
+    detector: SpoofDetector | None = None,
 ) -> ProcessedRecording:
     """Decode a recording, measure its quality, and extract a vector if the quality suffices.
 
     text_model, prompt : recogniser, and the words that it looks for
+    detector : detector of spoofs
     """
     try:
         samples, rate = read_sound(data, extractor.rate, longest_s=settings.longest_s)
@@ -98,6 +103,7 @@ def process_recording(
         copy_test=CopyTest.read(samples, rate),
         prompt=prompt,
         prompt_log_probability=log_probability,
+        spoof_score=None if detector is None else detector.raw_score_of(samples, rate),
     )
 
 

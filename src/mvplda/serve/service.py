@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from ..voice.spoof_detector import load_spoof_detector
 from .audit import AuditReport, audit_entry, open_audit, snapshot
 from .damage import mark_profiles
 from .database import RowHeld, UnreadableRows
@@ -66,6 +67,8 @@ class Service:
         self.profiles = ProfileStore(self.templates, model)
         self.verifier = Verifier(self.profiles, self.idempotency)
         self.index = SpeakerSearch(self.profiles)
+        # a missing file is reported at the start
+        self._detector = load_spoof_detector() if settings.detector else None
         self._clean_up_at = 0.0
         self._write_at = 0.0
         self._mark_at = 0.0
@@ -80,7 +83,8 @@ class Service:
         extractor = self.model.extractor
         if extractor is None:
             raise Problem(422, "no-extractor", "this service has no extractor: send vectors")
-        return process_recording(extractor, data, self.settings, self.model.text_model, prompt)
+        text_model = self.model.text_model
+        return process_recording(extractor, data, self.settings, text_model, prompt, self._detector)
 
     def accept_vector(self, vector: ArrayLike) -> ProcessedRecording:
         return ProcessedRecording(self.model.check_vector(vector))

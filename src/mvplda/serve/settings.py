@@ -55,6 +55,8 @@ class Settings(BaseSettings):
     """Share of impostors that may be accepted, if a call does not set it. Default: that of the model, else 0.01."""
     spoof_prior: float = Field(default=0.25, gt=0, lt=1)
     """Share of spoofs among non-targets, for calls with the LLR of a countermeasure."""
+    detector: bool = False
+    """Detect replays and resynthesis by the detector of the package; it misses many, see docs/attacks.md."""
     require: Literal["none", "challenge", "countermeasure", "either"] = "none"
     """Protection against replayed and synthetic voices that each verification must have."""
     lock_after: int = Field(default=5, ge=1)

@@ -134,6 +134,11 @@ def is_time(value: object) -> bool:
     )
 
 
+def is_optional_number(value: object) -> bool:
+    """Return whether a value is a finite number or missing."""
+    return value is None or (isinstance(value, (int, float)) and math.isfinite(value))
+
+
 class EnrolmentRow(NamedTuple):
     """Row of the table ``enrollments``: one recording of a profile.
 
@@ -141,6 +146,7 @@ class EnrolmentRow(NamedTuple):
     share : encrypted summand of the sum of its phrase
     vector : encrypted vector, where vectors are stored
     master : first digits of the mark of the master key by which its share is rotated
+    spoof_score : raw score by the detector of spoofs; None if it was off
     """
 
     profile: str
@@ -153,10 +159,15 @@ class EnrolmentRow(NamedTuple):
     speech_s: float
     created: float
     master: str
+    spoof_score: float | None = None
 
     def is_readable(self) -> bool:
         """Return whether the columns that are not encrypted have values that the service may have written."""
-        return is_time(self.speech_s) and is_time(self.created)
+        return (
+            is_time(self.speech_s)
+            and is_time(self.created)
+            and is_optional_number(self.spoof_score)
+        )
 
 
 class AuditRow(NamedTuple):

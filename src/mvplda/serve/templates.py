@@ -185,6 +185,11 @@ class Templates:
                 raise self.damage(name, f"recording {row.number}")
         return rows
 
+    def spoof_scores(self, work: Transaction, name: str) -> list[float]:
+        """Return the scores of a profile's recordings by the detector of spoofs; those from before it are left out."""
+        scores = [row.spoof_score for row in self.enrolments(work, name)]
+        return [score for score in scores if score is not None]
+
     def all_enrolments(
         self, work: Transaction, names: Sequence[str], with_vectors: bool = True
     ) -> list[EnrolmentRow]:
@@ -241,6 +246,7 @@ class Templates:
             speech_s=recording.speech_s,
             created=work.now,
             master=digits,
+            spoof_score=recording.spoof_score,
         )
         work.run(ENROLMENTS.insert(), **row._asdict())
 

@@ -14,6 +14,7 @@ from ..decisions import Decision, OperatingPoint
 from ..exceptions import ParameterError
 from ..voice.prompts import with_prompt
 from ..voice.speech_advice import SpeechAmount, speech_advice
+from ..voice.spoof_detector import load_spoof_detector
 from .cells import Cell
 from .challenges import (
     OpenChallenge,
@@ -60,6 +61,7 @@ class Attempt:
     phrase : label of the claimed phrase; empty: any enrolled one
     prompt : prompted words of the challenge; empty: an enrolled phrase is compared
     call : set if the client may send the attempt again
+    spoof_llr : LLR of a person against a spoof, from the caller or else from the detector; None: no countermeasure
     reason : reason code if the recording is not scored; None: it is compared with `cells`
     """
 
@@ -73,6 +75,7 @@ class Attempt:
     reason: str | None = None
     cells: list[Cell] = field(default_factory=list)
     call: IdempotentCall | None = None
+    spoof_llr: float | None = None
 
 
 class Verifier:
@@ -165,7 +168,8 @@ class Verifier:
         """
         request = attempt.request
         self._check_limits(work, row)
-        attempt.point = self._points(request.far, request.countermeasureLlr is not None)
+        attempt.spoof_llr = request.countermeasureLlr
+        attempt.point = self._points(request.far, attempt.spoof_llr is not None)
         attempt.phrase = "" if request.phrase is None else label_of(request.phrase)
         if request.challengeId is not None:
             challenge = self._claimed_challenge(work, row, request.challengeId)
@@ -173,6 +177,16 @@ class Verifier:
             attempt.phrase = "" if challenge.words else challenge.phrase
             check_prompt(attempt)
         attempt.reason = self._obstacle(work, attempt, row)
+        if attempt.reason is None and attempt.spoof_llr is None:
+            attempt.spoof_llr = self._detected_llr(work, attempt)
+
+    def _detected_llr(self, work: Transaction, attempt: Attempt) -> float | None:
+        """Return the LLR of the detector of spoofs; None if it is off, or was off when the profile was enrolled."""
+        score = attempt.recording.spoof_score
+        if score is None:
+            return None
+        enrolments = self.templates.spoof_scores(work, attempt.name)
+        return load_spoof_detector().llr(score, enrolments) if enrolments else None
 
     def _decide(
         self, work: Transaction, attempts: Sequence[Attempt], rows: dict[str, ProfileRow]
@@ -187,7 +201,7 @@ class Verifier:
             deployed = self.profiles.domain.deployed(work, last_change)
             trials = []
             for attempt, share in zip(scored, shares, strict=True):
-                spoof = attempt.request.countermeasureLlr
+                spoof = attempt.spoof_llr
                 # error rates were measured with and without known phrases
                 is_known = deployed.are_phrases_known(attempt.cells)
                 is_prompted = bool(attempt.prompt)
@@ -222,7 +236,7 @@ class Verifier:
             reason=attempt.reason,
             threshold=point.threshold,
             rejectThreshold=point.reject,
-            countermeasureLlr=attempt.request.countermeasureLlr,
+            countermeasureLlr=attempt.spoof_llr,
             operatingPoint=None if point.measured is None else point_reply(point),
             quality=attempt.recording.quality,
             modelVersion=model.version,

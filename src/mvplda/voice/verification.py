@@ -11,7 +11,7 @@ import numpy as np
 from .._typing import PathLike
 from ..bundle import Bundle
 from ..decisions import Decision, OperatingPoint, Verdict, decide, name_among, naming_point
-from ..exceptions import DataError
+from ..exceptions import DataError, ParameterError
 from ..model_files import load_model
 from ..models.deployment import Deployable
 from ..scoring.question import Question
@@ -22,6 +22,7 @@ from .extractors.extractor import ExtractedVectors, Extractor, load_extractor
 from .fingerprint import CopyTest
 from .profile_file import ProfileBook
 from .speech_advice import SpeechAmount, speech_advice
+from .spoof_detector import SpoofDetector
 
 RecordingsLike = ExtractedVectors | PathLike | Iterable[Source]
 """One side of a comparison: a sound file, several, or vectors extracted from them."""
@@ -62,10 +63,12 @@ class VoiceModel:
 
     bundle : the model
     extractor : the extractor that the model was trained on
+    detector : detector of spoofs, whose LLR is the countermeasure of `verify`; None: no countermeasure
     """
 
     bundle: Bundle
     extractor: Extractor
+    detector: SpoofDetector | None = None
 
     def __post_init__(self) -> None:
         self.bundle.check_extractor(self.extractor.name, "the recordings")
@@ -105,7 +108,29 @@ class VoiceModel:
         sources = list(recordings)
         extracted = self.extractor.extract(sources)
         tests = [CopyTest.read(sources[row]) for row in extracted.rows]
-        return replace(extracted, copy_tests=tests)
+        scores = []
+        if self.detector is not None:
+            scores = [self.detector.raw_score_of(sources[row]) for row in extracted.rows]
+        return replace(extracted, copy_tests=tests, spoof_scores=scores)
+
+    def with_countermeasure(
+        self, question: Question | None, enrolled: ExtractedVectors, tested: ExtractedVectors
+    ) -> Question | None:
+        """Return a question with the detector's LLR, unless there is no detector or the question has an LLR."""
+        if self.detector is None or (question is not None and question.countermeasure is not None):
+            return question
+        return replace(question or Question(), countermeasure=self.bona_fide_llr(enrolled, tested))
+
+    def bona_fide_llr(self, enrolled: ExtractedVectors, tested: ExtractedVectors) -> float:
+        """Return the detector's LLR of a person against a spoof, for a tested side; see `SpoofDetector.llr`."""
+        if self.detector is None:
+            raise ParameterError("the model has no detector of spoofs: set detector=")
+        if not (enrolled.spoof_scores and tested.spoof_scores):
+            raise DataError(
+                "the detector of spoofs compares recordings, and a side has vectors only: pass recordings on both sides"
+            )
+        # one spoof among several recordings suffices
+        return self.detector.llr(min(tested.spoof_scores), enrolled.spoof_scores)
 
     def verify(
         self,
@@ -120,7 +145,7 @@ class VoiceModel:
         the domain, and calibration and thresholds are those of such comparisons.
 
         If a recording is a changed copy of one of the other side, the verdict is reject with the reason
-        suspected_replay.
+        suspected_replay. With a detector, its LLR is the countermeasure, unless the question has one.
 
         Parameters
         ----------
@@ -133,6 +158,7 @@ class VoiceModel:
             single_profile(self.bundle, side, str(i)) for i, side in enumerate(sides)
         )
         bundle = self.bundle.paired(enrolled)
+        question = self.with_countermeasure(question, *sides)
         answer = bundle.answer(enrolled, tested, question).take(0, 0)
         qualities = [quality for side in sides for quality in side.qualities]
         point = bundle.point(question, enrolled, **point_options)

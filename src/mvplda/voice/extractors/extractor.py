@@ -56,6 +56,7 @@ class ExtractedVectors:
     skipped : (source, reason) per recording without a vector
     sessions, phrases : session and phrase of each vector, if there are names
     copy_tests : comparison of each vector's recording with fingerprints of others; empty without sound
+    spoof_scores : raw score of each vector's recording by the detector of spoofs; empty without a detector
     """
 
     X: Vector
@@ -65,6 +66,7 @@ class ExtractedVectors:
     sessions: list[str] = field(default_factory=list)
     phrases: list[str] = field(default_factory=list)
     copy_tests: list[CopyTest] = field(default_factory=list)
+    spoof_scores: list[float] = field(default_factory=list)
 
     def acquisition(self) -> str:
         """Return the failure to acquire (ISO/IEC 19795-1): the share of recordings without a usable voice."""

@@ -1,0 +1,1 @@
+"""Training and evaluation of the detector of replayed and resynthesised voices."""

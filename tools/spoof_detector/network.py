@@ -1,0 +1,122 @@
+"""The network of the detector: training with torch, and export to ONNX."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from mvplda._typing import BoolArray
+from mvplda.voice.spoof_detector import CALIBRATION, SpoofCalibration
+
+Vectors = NDArray[np.float32]
+Scores = NDArray[np.float64]
+
+HIDDEN = (96, 32)
+DROPOUT = (0.5, 0.3)
+MEMBERS = 5
+"""Networks whose raw scores are averaged."""
+BATCH = 64
+EPOCHS = 12
+LEARNING_RATE = 2e-3
+WEIGHT_DECAY = 0.05
+NOISE = 0.2
+"""Deviation of the noise on standardised statistics in training."""
+MAX_DEVIATION = 5.0
+
+
+class SpoofNetwork(nn.Module):
+    """Mean of some networks with two hidden layers, which read the standardised statistics of a recording.
+
+    Returns one raw score per recording: high for a person.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, mean: Vectors, deviation: Vectors, members: int = MEMBERS) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.from_numpy(mean))
+        self.register_buffer("scale", torch.from_numpy(1 / np.maximum(deviation, 1e-6)))
+        self.members = nn.ModuleList([_member(len(mean)) for _ in range(members)])
+
+    def standardised(self, statistics: Tensor) -> Tensor:
+        """Return statistics with mean 0 and deviation 1, limited."""
+        return ((statistics - self.mean) * self.scale).clamp(-MAX_DEVIATION, MAX_DEVIATION)
+
+    def forward(self, statistics: Tensor) -> Tensor:
+        """Return (batch, 1) raw scores of (batch, columns) statistics."""
+        inputs = self.standardised(statistics)
+        return torch.stack([member(inputs) for member in self.members]).mean(dim=0)
+
+
+def _member(width: int) -> nn.Module:
+    layers: list[nn.Module] = []
+    for size, dropout in zip(HIDDEN, DROPOUT, strict=True):
+        layers += [nn.Linear(width, size), nn.ReLU(), nn.Dropout(dropout)]
+        width = size
+    return nn.Sequential(*layers, nn.Linear(width, 1))
+
+
+def train_network(
+    vectors: Vectors,
+    is_person: BoolArray,
+    weights: Scores,
+    seed: int = 0,
+    epochs: int = EPOCHS,
+    members: int = MEMBERS,
+) -> SpoofNetwork:
+    """Train a network on the statistics of recordings of people and of attacks, each with a weight."""
+    torch.manual_seed(seed)
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(seed)
+    network = SpoofNetwork(vectors.mean(axis=0), vectors.std(axis=0), members)
+    network.train()
+    inputs = network.standardised(torch.from_numpy(vectors))
+    targets = torch.from_numpy(is_person.astype(np.float32))
+    sample_weights = torch.from_numpy(weights.astype(np.float32))
+    loss_of = nn.BCEWithLogitsLoss(reduction="none")
+    for member in network.members:
+        optimiser = torch.optim.AdamW(
+            member.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY
+        )
+        for _ in range(epochs):
+            for batch in np.array_split(rng.permutation(len(vectors)), -(-len(vectors) // BATCH)):
+                rows = torch.from_numpy(batch)
+                noisy = inputs[rows] + NOISE * torch.randn(len(batch), vectors.shape[1])
+                losses = loss_of(member(noisy)[:, 0], targets[rows])
+                loss = (losses * sample_weights[rows]).mean()
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+    return network.eval()
+
+
+def raw_scores(network: SpoofNetwork, vectors: Vectors) -> Scores:
+    """Return the raw scores of recordings from their statistics."""
+    with torch.inference_mode():
+        scores = network(torch.from_numpy(vectors))[:, 0]
+    return np.asarray(scores.numpy(), np.float64)
+
+
+def export(network: SpoofNetwork, calibration: SpoofCalibration, path: Path) -> None:
+    """Write the network and its calibration to an ONNX file."""
+    import onnx
+
+    torch.onnx.export(
+        network,
+        (torch.zeros(1, len(network.mean)),),
+        path,
+        input_names=["statistics"],
+        output_names=["score"],
+        dynamo=False,
+    )
+    model = onnx.load(path)
+    entry = model.metadata_props.add()
+    entry.key, entry.value = CALIBRATION, json.dumps(asdict(calibration))
+    onnx.save(model, path)
