@@ -121,7 +121,8 @@ class Items:
 
     def sound(self, row: int) -> NDArray[np.float32]:
         """Return the samples of an item."""
-        return self.samples[self.starts[row] : self.starts[row + 1]].astype(np.float32) / 32768
+        samples = self.samples[self.starts[row] : self.starts[row + 1]]
+        return np.asarray(samples / 32768, np.float32)
 
     def save(self, path: Path) -> None:
         """Write the items to a file."""

@@ -106,17 +106,45 @@ def raw_scores(network: SpoofNetwork, vectors: Vectors) -> Scores:
 
 def export(network: SpoofNetwork, calibration: SpoofCalibration, path: Path) -> None:
     """Write the network and its calibration to an ONNX file."""
-    import onnx
+    from onnx import TensorProto, helper, numpy_helper, save
 
-    torch.onnx.export(
-        network,
-        (torch.zeros(1, len(network.mean)),),
-        path,
-        input_names=["statistics"],
-        output_names=["score"],
-        dynamo=False,
-    )
-    model = onnx.load(path)
-    entry = model.metadata_props.add()
-    entry.key, entry.value = CALIBRATION, json.dumps(asdict(calibration))
-    onnx.save(model, path)
+    values = {
+        "mean": network.mean,
+        "scale": network.scale,
+        "least": torch.tensor(-MAX_DEVIATION),
+        "most": torch.tensor(MAX_DEVIATION),
+    }
+    nodes = [
+        helper.make_node("Sub", ["statistics", "mean"], ["centred"]),
+        helper.make_node("Mul", ["centred", "scale"], ["scaled"]),
+        helper.make_node("Clip", ["scaled", "least", "most"], ["inputs"]),
+    ]
+    outputs = []
+    for number, member in enumerate(network.members):
+        name = "inputs"
+        for layer, module in enumerate(member.children()):
+            result = f"{number}.{layer}"
+            if isinstance(module, nn.Linear):
+                weights = [f"{result}.weight", f"{result}.bias"]
+                values |= dict(zip(weights, (module.weight, module.bias), strict=True))
+                nodes.append(helper.make_node("Gemm", [name, *weights], [result], transB=1))
+            elif isinstance(module, nn.ReLU):
+                nodes.append(helper.make_node("Relu", [name], [result]))
+            else:
+                # dropout is used in training only
+                continue
+            name = result
+        outputs.append(name)
+    nodes.append(helper.make_node("Mean", outputs, ["score"]))
+    ports = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, width])
+        for name, width in (("statistics", len(network.mean)), ("score", 1))
+    ]
+    initialisers = [
+        numpy_helper.from_array(value.detach().numpy(), name) for name, value in values.items()
+    ]
+    graph = helper.make_graph(nodes, "spoof detector", ports[:1], ports[1:], initialisers)
+    # versions that onnxruntime reads since 1.11
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    helper.set_model_props(model, {CALIBRATION: json.dumps(asdict(calibration))})
+    save(model, path)
