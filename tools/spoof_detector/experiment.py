@@ -14,7 +14,7 @@ from mvplda._typing import Json
 from mvplda.model_files import load_model
 from mvplda.voice.default_model import DEFAULT_MODEL
 from mvplda.voice.spoof_detector import CEPSTRA, SpoofCalibration, spoof_statistics
-from tools.spoof_detector.baselines import extractor_vectors, regression_scores
+from tools.spoof_detector.baselines import regression_scores
 from tools.spoof_detector.material import PERSON, RECORDINGS, Items
 from tools.spoof_detector.network import SpoofNetwork, raw_scores, train_network
 from tools.spoof_detector.trials import (
@@ -36,8 +36,8 @@ from tools.spoof_detector.trials import (
 Report = Callable[[str], None]
 Vectors = NDArray[np.float32]
 
-NETWORK, STATISTICS, CEPSTRAL, VECTORS = "network", "statistics", "cepstra", "vectors"
-STRENGTHS = {STATISTICS: 0.003, CEPSTRAL: 0.01, VECTORS: 0.002}
+NETWORK, STATISTICS, CEPSTRAL = "network", "statistics", "cepstra"
+STRENGTHS = {STATISTICS: 0.003, CEPSTRAL: 0.01}
 """Strengths of the regressions."""
 CEPSTRAL_COLUMNS = 3 * CEPSTRA
 """First columns of the statistics."""
@@ -46,17 +46,16 @@ SPOOF_PRIORS = (0.25, 0.05, 0.01, 0.001)
 
 @dataclass(frozen=True)
 class Material:
-    """Statistics of all items, and inputs of the regressions that the network is compared with."""
+    """Statistics of all items."""
 
     columns: Columns
     statistics: Vectors
-    vectors: Vectors
 
     @property
     def regressions(self) -> Mapping[str, Vectors]:
-        """Return the inputs of the regressions."""
+        """Return the inputs of the regressions that the network is compared with."""
         cepstra = self.statistics[:, :CEPSTRAL_COLUMNS]
-        return {STATISTICS: self.statistics, CEPSTRAL: cepstra, VECTORS: self.vectors}
+        return {STATISTICS: self.statistics, CEPSTRAL: cepstra}
 
 
 def statistics_of(items: Items) -> Vectors:
@@ -65,16 +64,13 @@ def statistics_of(items: Items) -> Vectors:
 
 
 def read_material(work: Path) -> Material:
-    """Read the items in a folder, and compute or read their statistics and vectors."""
+    """Read the items in a folder, and compute or read their statistics."""
     items = {name: Items.load(work / f"{name}.npz") for name in RECORDINGS}
-    found = {}
-    for kind, compute in {"statistics": statistics_of, "vectors": extractor_vectors}.items():
-        arrays = [
-            stored(work / f"{name}-{kind}.npy", partial(compute, corpus))
-            for name, corpus in items.items()
-        ]
-        found[kind] = np.concatenate(arrays)
-    return Material(columns_of(items), **found)
+    arrays = [
+        stored(work / f"{name}-statistics.npy", partial(statistics_of, corpus))
+        for name, corpus in items.items()
+    ]
+    return Material(columns_of(items), np.concatenate(arrays))
 
 
 def stored(path: Path, compute: Callable[[], Vectors]) -> Vectors:
@@ -132,7 +128,6 @@ SYSTEMS: Mapping[str, tuple[str, bool]] = {
     "network, not centred": (NETWORK, False),
     "regression on the same statistics": (STATISTICS, True),
     "regression on cepstra": (CEPSTRAL, True),
-    "regression on vectors of campplus": (VECTORS, True),
 }
 """Detectors, and whether the enrolments take part in the LLR."""
 

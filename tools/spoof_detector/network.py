@@ -19,10 +19,10 @@ Scores = NDArray[np.float64]
 
 HIDDEN = (96, 32)
 DROPOUT = (0.5, 0.3)
-MEMBERS = 5
+MEMBERS = 3
 """Networks whose raw scores are averaged."""
 BATCH = 64
-EPOCHS = 12
+EPOCHS = 10
 LEARNING_RATE = 2e-3
 WEIGHT_DECAY = 0.05
 NOISE = 0.2

@@ -30,7 +30,7 @@ TRAINING_CORPORA = tuple(name for name in RECORDINGS if name not in TEST_ONLY)
 ATTACK_GROUPS = tuple(dict.fromkeys(GROUPS.values()))
 SPEAKER_PARTS = 4
 BPCERS = (0.01, 0.05)
-DRAWS = 200
+DRAWS = 100
 """Draws of people for an interval."""
 LEAST_ATTACKS = 20
 """Fewer attacks have no row."""
