@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import evidence_tables, pictures
+from benchmarks import evidence_tables, pictures, spoof_tables
 from benchmarks.studies import drawn_corpora
 from benchmarks.studies.beyond_speech import error_rows, variance_rows
 from benchmarks.studies.errata import share_rows, simulated_rows, speech_rows
@@ -791,6 +791,12 @@ def accepted_attacks() -> list[str]:
     return _lines(head, _merged(lines, 0), left=2)
 
 
+def spoof_detector(cells: Callable[[Mapping[str, Any]], Rows], left: int = 1) -> list[str]:
+    """Return a table of the detector of replays and resynthesis."""
+    head, *rows = cells(_read("spoof-detector/results.json")["rows"])
+    return _lines(head, rows, left=left)
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "C-VAU": lambda: all_systems("cvau"),
     "C-VAU, main rows": lambda: main_systems("cvau"),
@@ -840,6 +846,11 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "changed copies": changed_copies,
     "prompted words": prompted_words,
     "attacks": accepted_attacks,
+    "spoof detector": lambda: spoof_detector(spoof_tables.by_attack),
+    "spoof detector, BPCER 1 %": lambda: spoof_detector(spoof_tables.by_attack_at_one),
+    "spoof detectors": lambda: spoof_detector(spoof_tables.by_detector, 2),
+    "spoof detectors, all": lambda: spoof_detector(spoof_tables.complete, 3),
+    "spoof detector, in use": lambda: spoof_detector(spoof_tables.in_use),
     "handwriting": lambda: beyond_speech("handwriting"),
     "faces": lambda: beyond_speech("faces"),
     "shares of the variance": lambda: beyond_speech("variances", variance_rows),
@@ -871,6 +882,7 @@ RECORDS = [
             "people",
             "sittings",
             "speech-commands",
+            "spoof-detector",
             "synthetic-demo",
             "wake-word",
             "wrong-take",
