@@ -19,7 +19,6 @@ from mvplda.paper.corpora.folder import Listing
 from mvplda.voice.attacks import copies
 from mvplda.voice.attacks.attack import RATE, Attack, Sound
 from mvplda.voice.attacks.measure import ALL_ATTACKS, missing_programs
-from mvplda.voice.attacks.neural import MELGAN
 from mvplda.voice.attacks.resynthesis import espeak
 from mvplda.voice.audio.decode import read_audio
 from tools.default_model.recordings import corpus_listing
@@ -137,8 +136,7 @@ class Items:
 
 def makers() -> dict[str, Attack]:
     """Return the attacks by name; raise if a program or package of one is missing."""
-    found = {**ALL_ATTACKS, MELGAN.name: MELGAN}
-    wanted = {name: found[name] for name in GROUPS if name in found}
+    wanted = {name: ALL_ATTACKS[name] for name in GROUPS if name in ALL_ATTACKS}
     missing = missing_programs([*wanted.values(), ALL_ATTACKS["AMR"]])
     if missing:
         raise SystemExit("\n".join(missing))

@@ -21,10 +21,16 @@ from ..fingerprint import CopyTest
 from ..verification import VoiceModel
 from .attack import RATE, Attack, Sound
 from .copies import COPIES
+from .neural import MELGAN
 from .resynthesis import RESYNTHESIS, espeak
 from .rooms import REPLAYS
 
-ALL_ATTACKS: Mapping[str, Attack] = {**COPIES, **REPLAYS, **RESYNTHESIS}
+ALL_ATTACKS: Mapping[str, Attack] = {
+    **COPIES,
+    **REPLAYS,
+    **RESYNTHESIS,
+    MELGAN.name: MELGAN,
+}
 """All attacks with a recording of the owner."""
 
 ENROLMENTS = 3
