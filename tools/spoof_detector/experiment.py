@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 from mvplda._typing import Json
 from mvplda.model_files import load_model
 from mvplda.voice.default_model import DEFAULT_MODEL
-from mvplda.voice.spoof_detector import CEPSTRA, SpoofCalibration, spoof_statistics
+from mvplda.voice.spoof_detector import (
+    CEPSTRA,
+    SPOOF_PRIOR,
+    SpoofCalibration,
+    spoof_statistics,
+)
 from tools.spoof_detector.baselines import regression_scores
 from tools.spoof_detector.material import PERSON, RECORDINGS, Items
 from tools.spoof_detector.network import SpoofNetwork, raw_scores, train_network
@@ -41,7 +46,7 @@ STRENGTHS = {STATISTICS: 0.003, CEPSTRAL: 0.01}
 """Strengths of the regressions."""
 CEPSTRAL_COLUMNS = 3 * CEPSTRA
 """First columns of the statistics."""
-SPOOF_PRIORS = (0.25, 0.05, 0.01, 0.001)
+SPOOF_PRIORS = (0.25, 0.05, 0.01, SPOOF_PRIOR)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Detector of replayed and resynthesised voices: a small network whose LLR is a countermeasure, off by default.
 
-Most attacks in the trials of `tools/spoof_detector` pass it: it is no proof that a voice is that of a person.
+Most attacks pass it: an acceptance is no proof that a voice is that of a person.
 
 It compares the test with the enrolments, which are recordings of a person: microphones, rooms and telephones shift the
 raw scores of both alike. docs/attacks.md has its errors.
@@ -51,6 +51,9 @@ LONGEST_S = 10.0
 LEVEL_SCALE = 3.0
 MAX_LEVEL = 2.5
 MAX_LLR = 50.0
+SPOOF_PRIOR = 0.005
+"""Share of spoofs among trials to be rejected: with it, at the default operating point, at most 1 % of the people of
+each corpus left out are rejected. The detector is too weak for larger shares."""
 CALIBRATION = "calibration"
 """Name of the calibration in the metadata of the network's file."""
 

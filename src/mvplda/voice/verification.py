@@ -22,7 +22,7 @@ from .extractors.extractor import ExtractedVectors, Extractor, load_extractor
 from .fingerprint import CopyTest
 from .profile_file import ProfileBook
 from .speech_advice import SpeechAmount, speech_advice
-from .spoof_detector import SpoofDetector
+from .spoof_detector import SPOOF_PRIOR, SpoofDetector
 
 RecordingsLike = ExtractedVectors | PathLike | Iterable[Source]
 """One side of a comparison: a sound file, several, or vectors extracted from them."""
@@ -119,7 +119,8 @@ class VoiceModel:
         """Return a question with the detector's LLR, unless there is no detector or the question has an LLR."""
         if self.detector is None or (question is not None and question.countermeasure is not None):
             return question
-        return replace(question or Question(), countermeasure=self.bona_fide_llr(enrolled, tested))
+        llr = self.bona_fide_llr(enrolled, tested)
+        return replace(question or Question(), countermeasure=llr, spoof_prior=SPOOF_PRIOR)
 
     def bona_fide_llr(self, enrolled: ExtractedVectors, tested: ExtractedVectors) -> float:
         """Return the detector's LLR of a person against a spoof, for a tested side; see `SpoofDetector.llr`."""
