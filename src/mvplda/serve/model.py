@@ -23,6 +23,7 @@ from ..tensor_files import fingerprint
 from ..voice.domain.posterior import SESSION_VIEW
 from ..voice.extractors.extractor import Extractor
 from ..voice.prompts import VOCABULARY, TextModel
+from ..voice.spoof_detector import SPOOF_PRIOR
 from .cells import Cell, Integers, merge_cells
 from .schemas import ExtractorInfo, HalfPoint, ModelCard, OperatingPointReply, Problem
 
@@ -47,6 +48,7 @@ class VerificationTrial(NamedTuple):
     test : the recording, with the label of the claimed phrase; an empty label accepts any enrolled phrase
     countermeasure : LLR of a countermeasure
     is_prompted : whether the words were prompted; then only the voice is compared
+    is_detected : whether that LLR comes from the detector of the package, which has a share of spoofs of its own
     """
 
     cells: Sequence[Cell]
@@ -54,6 +56,7 @@ class VerificationTrial(NamedTuple):
     countermeasure: float | None = None
     point: OperatingPoint = NO_POINT
     is_prompted: bool = False
+    is_detected: bool = False
 
 
 class TrialKind(NamedTuple):
@@ -63,6 +66,7 @@ class TrialKind(NamedTuple):
     is_phrase_known : whether the claimed phrase is known from training
     has_countermeasure : whether the trial has the LLR of a countermeasure
     is_prompted : whether only the voice is compared
+    is_detected : whether the LLR of the countermeasure comes from the detector of the package
     """
 
     is_test_labelled: bool
@@ -70,6 +74,7 @@ class TrialKind(NamedTuple):
     is_phrase_known: bool
     has_countermeasure: bool
     is_prompted: bool
+    is_detected: bool
 
 
 class Consistency(NamedTuple):
@@ -274,6 +279,7 @@ class Model:
             is_test_labelled and claimed in self.known_phrases,
             trial.countermeasure is not None,
             trial.is_prompted,
+            trial.is_detected,
         )
 
     def decisions(
@@ -285,12 +291,13 @@ class Model:
             indices_by_kind.setdefault(self._kind(trial), []).append(index)
         decisions: dict[int, Decision] = {}
         for kind, indices in indices_by_kind.items():
-            cells, tests, spoofs, points, _ = zip(
+            cells, tests, spoofs, points, *_ = zip(
                 *(trials[index] for index in indices), strict=True
             )
             spoof = spoofs if kind.has_countermeasure else None
+            prior = SPOOF_PRIOR if kind.is_detected else spoof_prior
             question = self.question(
-                kind.is_phrase_known, spoof, spoof_prior, is_prompted=kind.is_prompted
+                kind.is_phrase_known, spoof, prior, is_prompted=kind.is_prompted
             )
             enrolled = self.side(cells, kind.are_profiles_labelled)
             tested = self.side([[test] for test in tests], kind.is_test_labelled)

@@ -57,7 +57,7 @@ EMPTY_COLUMNS: Mapping[str, object] = {
 STORED = (
     "Numbers computed from your recordings, encrypted and rotated by a secret key; where vectorKept is true, also the "
     "encrypted vector of the extractor. For some days an encrypted fingerprint of each recording, which detects "
-    "copies. No sound."
+    "copies. With the detector, its score of each recording. No sound."
 )
 STORED_FOR_SEARCH = (
     " Numbers by which the database searches for a voice: rotated, and not encrypted."
@@ -343,6 +343,7 @@ class ProfileStore:
                 speechLength=recording.speech_s,
                 vectorKept=recording.vector is not None,
                 extractor=recording.extractor,
+                spoofScore=recording.spoof_score,
             )
             for recording in self.templates.enrolments(work, name)
         ]

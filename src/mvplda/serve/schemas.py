@@ -261,6 +261,7 @@ class StoredEnrolment(Reply):
     session: str
     vectorKept: bool
     extractor: str | None
+    spoofScore: float | None = None
 
 
 class AuditEntry(Reply):

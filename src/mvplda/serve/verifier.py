@@ -209,8 +209,11 @@ class Verifier:
                     attempt.request.far, spoof is not None, is_known, is_prompted
                 )
                 test = Cell(attempt.phrase, share, 1)
+                is_detected = attempt.request.countermeasureLlr is None and spoof is not None
                 trials.append(
-                    VerificationTrial(attempt.cells, test, spoof, attempt.point, is_prompted)
+                    VerificationTrial(
+                        attempt.cells, test, spoof, attempt.point, is_prompted, is_detected
+                    )
                 )
             decisions = iter(deployed.decisions(trials, self.settings.spoof_prior))
         for attempt in attempts:
