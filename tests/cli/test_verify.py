@@ -101,6 +101,21 @@ def test_prompted_words_are_checked_and_the_voice_alone_is_compared(place, monke
     assert "without --same" in both.output
 
 
+def test_the_detector_is_off_unless_it_is_asked_for(place):
+    sides = ("one.wav", "again.wav", "-x", "net.onnx", "--model", "cosine", "--json")
+    plain = json.loads(run("verify", *sides).stdout)
+    assert "countermeasure_llr" not in plain
+    detected = json.loads(run("verify", *sides, "--detector").stdout)
+    assert np.isfinite(detected["countermeasure_llr"])
+    assert "spoof" in detected["probabilities"]
+    assert detected["llr"] <= plain["llr"] + 0.01
+    text = run("verify", *sides[:-1], "--detector").stdout
+    assert "Detector: LLR" in text
+    profiles = run("verify", "one.wav", "--profiles", "p", "--profile", "ann", "--detector")
+    assert profiles.exit_code == 3
+    assert "pass recordings as OTHER" in profiles.stderr
+
+
 def test_prompts_are_random_words():
     prompts = {run("prompt", "--kind", "digits", "--count", 5).output for _ in range(5)}
     assert len(prompts) > 1

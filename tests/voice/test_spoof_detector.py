@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -80,41 +81,37 @@ def test_phases_of_a_steady_tone_change_steadily():
     assert over_time["n"] < 0.8
 
 
-def sides_of_one_person():
-    """Return a model with a detector whose LLR is the raw score, and the sides of a match."""
+def sides_of_one_person(enrolment_scores, test_scores):
+    """Return a model with a detector whose LLR is a difference of raw scores, and the sides of a match."""
     place = make_place(21, size=0.2)
     detector = SimpleNamespace(llr=lambda test, enrolments: test - float(np.mean(enrolments)))
     voices = VoiceModel(paired_bundle(), Named(), detector)
     X = place.say(0, 0, 2)
-    return voices, side(X[:1]), side(X[1:])
+    enrolled = replace(side(X[:1]), spoof_scores=enrolment_scores)
+    return voices, enrolled, replace(side(X[1:]), spoof_scores=test_scores)
 
 
 def test_the_llr_of_the_detector_enters_the_decision():
-    voices, enrolled, tested = sides_of_one_person()
-    enrolled.spoof_scores, tested.spoof_scores = [1.0], [3.0]
+    voices, enrolled, tested = sides_of_one_person([1.0], [3.0])
     decision = voices.verify(enrolled, tested)
-    expected = VoiceModel(voices.bundle, voices.extractor).verify(
-        enrolled, tested, Question(countermeasure=2.0, spoof_prior=SPOOF_PRIOR)
-    )
+    asked = Question(countermeasure=2.0, spoof_prior=SPOOF_PRIOR)
+    expected = VoiceModel(voices.bundle, voices.extractor).verify(enrolled, tested, asked)
     assert decision.llr == expected.llr
     assert "spoof" in decision.probabilities
-    tested.spoof_scores = [-30.0]
-    rejected = voices.verify(enrolled, tested)
+    suspicious = replace(tested, spoof_scores=[-30.0])
+    rejected = voices.verify(enrolled, suspicious)
     assert (rejected.answer, rejected.reason) == ("reject", "suspected_replay")
     # a countermeasure of the caller takes precedence
-    asked = Question(countermeasure=2.0, spoof_prior=SPOOF_PRIOR)
-    assert voices.verify(enrolled, tested, asked).llr == expected.llr
+    assert voices.verify(enrolled, suspicious, asked).llr == expected.llr
 
 
 def test_one_spoof_among_several_recordings_suffices():
-    voices, enrolled, tested = sides_of_one_person()
-    enrolled.spoof_scores, tested.spoof_scores = [0.0, 2.0], [4.0, -4.0]
+    voices, enrolled, tested = sides_of_one_person([0.0, 2.0], [4.0, -4.0])
     assert voices.bona_fide_llr(enrolled, tested) == -5.0
 
 
 def test_vectors_have_no_score():
-    voices, enrolled, tested = sides_of_one_person()
-    tested.spoof_scores = [1.0]
+    voices, enrolled, tested = sides_of_one_person([], [1.0])
     with pytest.raises(DataError, match="vectors only"):
         voices.verify(enrolled, tested)
     with pytest.raises(ParameterError, match="no detector"):
