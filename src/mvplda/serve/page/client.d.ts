@@ -355,6 +355,7 @@ export interface StoredEnrolment {
   session: string;
   vectorKept: boolean;
   extractor: string | null;
+  spoofScore?: number | null;
   [other: string]: unknown;
 }
 
