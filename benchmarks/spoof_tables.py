@@ -70,7 +70,7 @@ def complete(rows: Mapping[str, Any]) -> Rows:
 
 def in_use_in_short(rows: Mapping[str, Any]) -> Rows:
     """Return the same for the default share of the service, and for that of the detector."""
-    return in_use(rows, ("0.25", "0.005"))
+    return in_use(rows, ("0.25", "0.004"))
 
 
 def in_use(rows: Mapping[str, Any], priors: Sequence[str] = ()) -> Rows:

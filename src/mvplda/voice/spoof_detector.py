@@ -51,7 +51,7 @@ LONGEST_S = 10.0
 LEVEL_SCALE = 3.0
 MAX_LEVEL = 2.5
 MAX_LLR = 50.0
-SPOOF_PRIOR = 0.005
+SPOOF_PRIOR = 0.004
 """Share of spoofs among trials to be rejected: with it, at the default operating point, at most 1 % of the people of
 each corpus left out are rejected. The detector is too weak for larger shares."""
 CALIBRATION = "calibration"
