@@ -349,7 +349,7 @@ def test_a_list_of_both_views_needs_speakers(text_dependent):
 def test_a_list_of_speakers_needs_phrases_alone(text_dependent):
     said = said_by(*text_dependent(SPEAKERS_ONLY), code=0)
     assert trials_by_kind(said) == {"IW": 2, "IC": 2, "TW": 2, "Total": 6}
-    assert "2 target(s) have different phrases, the first is 'ann-1 t2 target'" in said.err
+    assert "2 target trial(s) have different phrases (first: 'ann-1 t2 target')" in said.err
 
 
 def test_spoofs_keep_their_kind(text_dependent):

@@ -259,7 +259,9 @@ class AmountCalibrator(Calibrator):
         """
         check_is_fitted(self, "slopes_")
         if condition in self.measures_:
-            raise ParameterError(f"the calibration depends on {condition!r} already")
+            raise ParameterError(
+                f"the calibration has the condition {condition!r} already: add each condition once"
+            )
         self.measures_[condition] = [0.0, 1.0, 0.0]
         for view, row in self.constants_.items():
             row[condition] = float(constants.get(view, 0.0))
@@ -275,8 +277,12 @@ class AmountCalibrator(Calibrator):
             raise DataError("measures_ must give a range for each measure")
         allowed = len(self.measures_) + 1
         if any(len(row) > allowed for row in (*self.slopes_.values(), *self.constants_.values())):
+            largest_row = max(
+                len(row) for row in (*self.slopes_.values(), *self.constants_.values())
+            )
             raise DataError(
-                f"expected at most {allowed} coefficients per view: one more than measures"
+                f"expected at most {allowed} coefficients per view in slopes_ and constants_, one per measure and one "
+                f"constant; got {largest_row}"
             )
         views = list(self.slopes_)
         hypotheses: list[Hypothesis] = [tuple(views), *((view,) for view in views), ()]
@@ -437,7 +443,10 @@ def _raw_llrs(logs: LogLikelihoods) -> tuple[dict[str, Array], Array]:
     views = list(dict.fromkeys(view for h in logs for view in h))
     missing = [view for view in views if (view,) not in logs]
     if missing:
-        raise DataError(f"the log-likelihood of sharing {missing[0]!r} alone is missing from logs")
+        raise DataError(
+            f"logs: the hypothesis {(missing[0],)} is missing, the log-likelihood that the sides share {missing[0]!r} "
+            "alone"
+        )
     arrays = {h: np.asarray(values, dtype=np.float64) for h, values in logs.items()}
     nothing = arrays.get((), np.zeros_like(next(iter(arrays.values()))))
     raw = {view: arrays[view,] - nothing for view in views}

@@ -516,6 +516,8 @@ def rotate(settings: Settings) -> None:
         f"{report.profiles - len(report.damaged)} profiles have a new key and a new rotation"
     )
     for name in sorted(report.damaged):
-        click.echo(f"damaged, and still with the old key: {name}")
+        click.echo(
+            f"profile {name} is damaged and keeps the old key:  mvplda serve check  lists the faults"
+        )
     if report.damaged:
         raise SystemExit(1)

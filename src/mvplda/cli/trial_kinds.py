@@ -90,9 +90,9 @@ def _same_speaker_by_kind(trials: Trials, same_phrase: BoolArray) -> BoolArray:
         )
     if len(unknown):
         click.echo(
-            f"mvplda: {len(other_phrase)} target(s) have different phrases, the first is "
-            f"{_example_line(trials, other_phrase[0])}: nontargets are read as impostors; pass --test-speakers and "
-            "--enrol-speakers to check them",
+            f"mvplda: {len(other_phrase)} target trial(s) have different phrases (first: "
+            f"{_example_line(trials, other_phrase[0])}), so targets are trials of the right speaker, and nontargets "
+            "count as impostors. To check this, pass --test-speakers and --enrol-speakers",
             err=True,
         )
     return kinds.isin(["TC", "TW", "target"])

@@ -231,11 +231,13 @@ def subtract(whole: SufficientStatistics, removed: SufficientStatistics) -> Suff
     tables = [table.data for table in result.cooccurrence.values()]
     fewest = min(float(counts.min(initial=0)) for counts in (*result.counts.values(), *tables))
     # a negative count shows that the vectors were never added, or were subtracted before
-    if fewest < 0 or result.n < 1:
+    if fewest < 0:
         raise DataError(
-            f"{abs(fewest):.0f} more vector(s) would be subtracted than a class or cell has, or nothing would be left: "
-            "subtract only vectors that were added"
+            f"{abs(fewest):.0f} more vector(s) would be subtracted from a class or cell than it has: subtract only "
+            "vectors that were added, and each only once"
         )
+    if result.n < 1:
+        raise DataError("nothing would be left: at least one vector must remain")
 
     # A class that loses all its vectors must have a sum of about zero.
     spread = np.sqrt(whole.variance + (whole.total / whole.n) ** 2)
