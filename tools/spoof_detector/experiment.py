@@ -86,7 +86,10 @@ def stored(path: Path, compute: Callable[[], Vectors]) -> Vectors:
 
 
 def score_fold(work: Path, material: Material, fold: Fold, report: Report) -> dict[str, Scores]:
-    """Return the raw scores of all items by the detectors of a fold; only `fold_trials` of them are left out."""
+    """Return the raw scores of all items per detector of a fold.
+
+    The scores include the items that the detectors were trained on; `fold_trials` selects those left out.
+    """
     path = work / f"fold{fold.number}.npz"
     if path.exists():
         with np.load(path) as file:
@@ -115,7 +118,7 @@ def train_on_all(material: Material) -> SpoofNetwork:
 
 
 def all_trials(work: Path, material: Material, name: str) -> Trials:
-    """Return the trials of all folds by one detector."""
+    """Return the left-out trials of all folds, scored by the detector of this name."""
     parts = []
     for fold in FOLDS:
         scores = score_fold(work, material, fold, lambda line: None)[name]
@@ -124,7 +127,7 @@ def all_trials(work: Path, material: Material, name: str) -> Trials:
 
 
 def calibration_of_folds(work: Path, material: Material) -> SpoofCalibration:
-    """Fit the calibration that ships to people, corpora and attacks that the networks of the folds have not seen."""
+    """Fit the calibration that ships, on people, corpora and attacks that no network of their fold was trained on."""
     return calibrate(all_trials(work, material, NETWORK))
 
 

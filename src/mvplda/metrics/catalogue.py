@@ -115,7 +115,7 @@ THRESHOLDS = "Thresholds"
 """Titles of the tables of metrics."""
 
 Probe = Callable[[Curve], tuple[float | Array, ...]]
-"""Function of a curve; an interval is computed from its values without each speaker."""
+"""Function of a curve; an interval is computed from its values with each speaker left out in turn."""
 
 
 HULL_BIAS = 1.5
@@ -152,7 +152,7 @@ def jackknife_interval(
     unseen_error: float = math.inf,
     of_hull: bool = False,
 ) -> Interval:
-    """Compute the interval of an error rate or cost from its values without each speaker or group.
+    """Compute the interval of an error rate or cost from its values with each speaker or group left out in turn.
 
     The formula is in the module's docstring.
 
@@ -245,11 +245,11 @@ class Metric:
         return True
 
     def unseen_error(self, missing: float) -> float:
-        """Return the increase if all trials of a share ``missing`` of the speakers fail."""
+        """Return how much the metric rises if a share ``missing`` of the speakers is added, whose trials all fail."""
         return math.inf
 
     def probe(self, whole: Curve) -> Probe | None:
-        """Return the function that the interval evaluates without each speaker; None if there is no interval."""
+        """Return the function of a curve that is evaluated with each speaker left out; None: there is no interval."""
         return lambda curve: (self.value(curve),)
 
     def interval(self, whole: Curve, without: Array, speakers: float) -> Interval:

@@ -148,8 +148,8 @@ class WeightedTrials:
     def speakers(self) -> tuple[float, float]:
         """Return the effective numbers of speakers for misses and for false alarms.
 
-        For misses, of the speakers with targets; for false alarms, the smaller of those of the enrolled and of the
-        tested speakers in non-targets.
+        For misses, it counts the speakers with targets. For false alarms, it counts the enrolled and the tested
+        speakers of non-targets, and takes the smaller number.
         """
         whole = self.whole()
         nontargets = self.nontargets
@@ -166,7 +166,7 @@ class WeightedTrials:
         return with_targets, min(enrolled, tested)
 
     def under(self, multiplicity: Array) -> Curve | None:
-        """Return the curve if speaker i is present ``multiplicity[i]`` times; None if a side has no weight."""
+        """Return the curve if speaker i is present ``multiplicity[i]`` times; None without targets or non-targets."""
         targets = self.targets.side(multiplicity)
         others = self.nontargets.side(multiplicity)
         if targets.total <= 0 or others.total <= 0:
@@ -180,7 +180,10 @@ class WeightedTrials:
         return curve
 
     def without(self, measure: Callable[[Curve], T]) -> list[T] | None:
-        """Measure the curve without each speaker or group; None if one has all targets or all non-targets."""
+        """Leave out each speaker, or group of speakers, in turn, and measure the curve of the other trials.
+
+        Return None if no targets or no non-targets remain without one of them.
+        """
         values = []
         for multiplicity in leave_out(self.n_speakers):
             curve = self.under(multiplicity)

@@ -178,7 +178,7 @@ class GroupErrors:
 
 
 class _GroupRate(NamedTuple):
-    """Error rate of a group: with all speakers, then without each of them; numbers of trials and speakers."""
+    """Error rate of a group with all speakers, and with each left out in turn; numbers of trials and speakers."""
 
     values: Array
     trials: int

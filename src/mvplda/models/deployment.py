@@ -28,7 +28,10 @@ class Deployable(ABC):
 
     @abstractmethod
     def deployed(self, profiles: Profiles | None) -> Self:
-        """Return a scorer adapted to the domain of the enrolled profiles; None: return it with the prior domain."""
+        """Return a scorer adapted to the domain of the enrolled profiles.
+
+        profiles : the enrolled profiles; None: the scorer gets its prior domain
+        """
 
     @abstractmethod
     def with_domain_as_prior(self) -> Self:

@@ -169,11 +169,11 @@ class Results:
     systems : results in the order of the table
     comparisons : {(system, reference): comparison on the same resamples of speakers}
     views : views of the trials; the first is the speaker
-    sample : trials of `SystemResult.sample`; None: without DET curves
+    sample : trials that the scores in `SystemResult.sample` belong to; None: no DET curves are drawn
     title : corpus and extractor
     summary : description of the corpus and its protocol
     configuration : settings of the experiment, as plain values
-    provenance : of every system and comparison, see `mvplda.paper.provenance`
+    provenance : origin of every system and comparison: command, commit and inputs, see `mvplda.paper.provenance`
     notes : id and reason of each unusable utterance
     """
 

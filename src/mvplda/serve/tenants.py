@@ -95,12 +95,12 @@ class Tenant:
     created: float
 
     def of(self, settings: Settings) -> Settings:
-        """Return the settings of a service with those of the tenant."""
+        """Return the settings of the service, overridden by those of the tenant."""
         return apply_settings(settings, json.loads(self.settings))
 
 
 def apply_settings(settings: Settings, changes: Mapping[str, object]) -> Settings:
-    """Return settings with the changes of a tenant; raise if a name or value is wrong."""
+    """Return the settings of the service, overridden by `changes`; raise if a name or value is wrong."""
     unknown = sorted(set(changes) - set(TENANT_SETTINGS))
     if unknown:
         raise ParameterError(
@@ -117,7 +117,7 @@ def apply_settings(settings: Settings, changes: Mapping[str, object]) -> Setting
 
 
 def tenant_url(url: str, name: str) -> str:
-    """Return the database of a tenant: of SQLite a file in a folder of its own, of PostgreSQL the same."""
+    """Return the database of a tenant: with SQLite a file in the tenant's folder, with PostgreSQL the same `url`."""
     parsed = make_url(url)
     if not url.startswith("sqlite"):
         return url

@@ -460,7 +460,7 @@ def deploy_on_speakers(
 
 
 def _deployed_on(bundle: Bundle, X: Array, labels: Columns) -> Bundle:
-    """Return the bundle in the domain of labelled vectors."""
+    """Return the bundle, adapted to the domain of the labelled vectors."""
     speaker, *other_views = labels
     known = {view: labels[view] for view in other_views}
     return bundle.deployed(bundle.enrol(X, labels[speaker], known or None))

@@ -22,11 +22,15 @@ REGULARISATION = 10.0
 
 
 def fit_band_weights(evidence: Array, is_narrow: BoolArray, domains: Names) -> Array:
-    """Return weights (D + 1,) of the evidence and a constant, whose sum is the log odds of a narrow band.
+    """Fit the log odds of a narrow band: a weighted sum of the evidence, plus a constant.
 
-    Every domain has the same weight, and both bands within it.
+    Every domain has the same influence, and within a domain both bands have the same.
 
-    evidence : (n, D), in which all blocks have a similar scale
+    evidence : (n, D), with a similar scale in all blocks
+
+    Returns
+    -------
+    (D + 1,) weights, the constant last
     """
     if is_narrow.all() or not is_narrow.any():
         raise LabelError(
@@ -48,7 +52,7 @@ def fit_band_weights(evidence: Array, is_narrow: BoolArray, domains: Names) -> A
 
 
 def narrow_probability(profiles: Profiles, weights: Array) -> Array:
-    """Return the probability of a narrow band per profile (P,): that of the mean of its recordings."""
+    """Return the probability of a narrow band per profile, (P,), computed from the mean of its recordings."""
     starts = np.searchsorted(profiles.owner, np.arange(len(profiles)))
     # the constant counts once per recording
     sums = to_host(profiles.y @ like(weights[:-1], profiles.y)) + weights[-1] * profiles.weights
@@ -59,7 +63,10 @@ def narrow_probability(profiles: Profiles, weights: Array) -> Array:
 def different_bands(
     enrol: Profiles, test: Profiles, weights: Array, profiles: IntArray, tests: IntArray
 ) -> Array:
-    """Return `DIFFERENT_BANDS` of trials, given by the row of the profile and of the test of each."""
+    """Return the condition `DIFFERENT_BANDS` of each trial.
+
+    profiles, tests : (trials,) row of the trial's profile in `enrol`, and of its test in `test`
+    """
     enrolled = narrow_probability(enrol, weights)[profiles]
     tested = narrow_probability(test, weights)[tests]
     return np.asarray(enrolled * (1.0 - tested) + tested * (1.0 - enrolled))

@@ -21,11 +21,13 @@ MAX_CACHED_TERMS = 2**10
 
 
 class UnitSide(NamedTuple):
-    """Means of the recordings of one class in several profiles with equal numbers of recordings and sessions.
+    """Mean of the recordings of one class in each profile of a batch.
 
-    vectors : (n, D) means of unit-length vectors, scaled about the domain
-    recordings : number n of recordings that each is the mean of
-    sessions : effective number q of their sessions
+    All profiles have the same number of recordings of the class, and the same number of sessions.
+
+    vectors : (profiles, D) means of unit-length vectors, scaled about the domain
+    recordings : number n of recordings per mean
+    sessions : effective number q of sessions per mean
     """
 
     vectors: AnyArray
@@ -57,7 +59,7 @@ class ColumnVariances(NamedTuple):
         return cls(*(number / columns for number in numbers))
 
     def within_class(self, side: UnitSide, noise: float = 1.0) -> float:
-        """Return the variance of the mean of a side about its class, o / q + noise * nu / n."""
+        """Return the variance of a mean of n recordings about its class, o / q + noise * nu / n."""
         # recordings of one session vary together, whatever their phrase
         return self.session / side.sessions + noise * self.recording / side.recordings
 

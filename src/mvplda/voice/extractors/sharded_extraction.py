@@ -55,7 +55,7 @@ class ExtractedShard:
 
     @classmethod
     def of_note(cls, values: Mapping[str, Any]) -> ExtractedShard:
-        """Return the summary in a note, where pairs are lists."""
+        """Return the summary that a shard's JSON note holds; the lists of two in it become tuples."""
         skipped = [(name, reason) for name, reason in values["skipped"]]
         faults = {fault: (count, name) for fault, (count, name) in values["faults"].items()}
         return cls(**{**values, "skipped": skipped, "faults": faults})
@@ -194,7 +194,7 @@ def _load_once(networks: tuple[str, ...]) -> Extractor:
 
 
 def merged(summaries: Sequence[ExtractedShard], output: str) -> ExtractedShard:
-    """Return the summary of all shards; raise `DataError` if there is no vector."""
+    """Add up the summaries of shards; raise `DataError` if there is no vector."""
     faults: dict[str, tuple[int, str]] = {}
     for summary in summaries:
         for fault, (count, name) in summary.faults.items():
