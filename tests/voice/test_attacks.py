@@ -100,6 +100,18 @@ def test_a_missing_program_is_named():
         run_program(["python", "-c", "raise SystemExit(3)"], b"")
 
 
+def test_a_codec_that_sox_lacks_is_missing_like_a_program(tmp_path, monkeypatch):
+    program = tmp_path / "sox"
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    for formats, missing in (
+        ("aif wav", ["the format amr-nb of sox"]),
+        ("aif amr-nb amr-wb wav", []),
+    ):
+        program.write_text(f"#!/bin/sh\necho 'AUDIO FILE FORMATS: {formats}'\n")
+        program.chmod(0o755)
+        assert COPIES["AMR"].missing() == missing
+
+
 def test_programs_get_and_return_samples_of_16_bits():
     sound = np.array([0.0, 0.5, -1.0, 2.0])
     np.testing.assert_allclose(from_pcm(to_pcm(sound)), [0, 0.5, -1, 1], atol=1e-4)

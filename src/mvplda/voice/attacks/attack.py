@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -38,6 +39,7 @@ class Attack:
     make : function that returns the attack for samples at `RATE` and a generator
     programs : programs that must be installed
     packages : Python packages that must be installed
+    sox_formats : file formats that `sox` must support; Debian has some in packages apart
     """
 
     name: str
@@ -45,11 +47,14 @@ class Attack:
     make: Make
     programs: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
+    sox_formats: tuple[str, ...] = ()
 
     def missing(self) -> list[str]:
-        """Return the programs and packages that are not installed."""
+        """Return the programs, formats and packages that are not installed."""
         programs = [name for name in self.programs if shutil.which(name) is None]
-        return programs + [name for name in self.packages if not is_importable(name)]
+        formats = [] if programs else sorted(set(self.sox_formats) - formats_of_sox())
+        packages = [name for name in self.packages if not is_importable(name)]
+        return programs + [f"the format {name} of sox" for name in formats] + packages
 
     def __call__(self, sound: Sound, rng: np.random.Generator) -> Sound:
         """Return the attack; raise if a program is missing."""
@@ -69,6 +74,17 @@ def is_importable(package: str) -> bool:
     except ImportError:
         return False
     return True
+
+
+def formats_of_sox() -> frozenset[str]:
+    """Return the file formats that the installed `sox` reads and writes; none without `sox`."""
+    if shutil.which("sox") is None:
+        return frozenset()
+    help_text = subprocess.run(
+        ["sox", "--help"], capture_output=True, check=False, timeout=PROGRAM_SECONDS
+    ).stdout.decode(errors="replace")
+    listed = re.search(r"^AUDIO FILE FORMATS:(.*)$", help_text, re.MULTILINE)
+    return frozenset(listed.group(1).split()) if listed else frozenset()
 
 
 def run_program(command: Sequence[str], data: bytes) -> bytes:

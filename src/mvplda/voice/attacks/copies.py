@@ -99,7 +99,7 @@ SINGLE_COPIES: Mapping[str, Attack] = {
         Attack("telephone", "copy", telephone, (), ("soxr",)),
         Attack("Opus", "copy", opus, ("ffmpeg",)),
         Attack("MP3", "copy", mp3, ("ffmpeg",)),
-        Attack("AMR", "copy", amr, ("sox",)),
+        Attack("AMR", "copy", amr, ("sox",), (), ("amr-nb",)),
     )
 }
 """Recordings changed in one way."""
