@@ -69,6 +69,36 @@ def test_json_of_whisperx_is_divided_where_the_speaker_changes(tmp_path):
     ]
 
 
+def test_numbers_of_speakers_are_names(tmp_path):
+    segments: list[dict[str, object]] = [
+        {"start": i, "end": i + 1, "speaker": i % 2} for i in range(3)
+    ]
+    words = [
+        {"word": "one", "start": 3.0, "end": 3.4, "speaker": 1},
+        {"word": "nought", "start": 3.5, "end": 4.0, "speaker": 0},
+    ]
+    segments.append({"start": 3, "end": 4, "words": words})
+    turns = read_turns(write(tmp_path / "a.json", {"segments": segments}))
+    assert [turn.name for turn in turns] == ["0", "1", "0", "1", "0"]
+    for speaker in (["A"], {"name": "A"}, 1.5):
+        segments[0]["speaker"] = speaker
+        with pytest.raises(FileFormatError, match="speaker of each turn"):
+            read_turns(write(tmp_path / "a.json", {"segments": segments}))
+
+
+def test_json_may_start_with_a_byte_order_mark(tmp_path):
+    text = json.dumps([{"start": 0, "end": 1, "speaker": "A"}])
+    (tmp_path / "a.json").write_text(text, encoding="utf-8-sig")
+    assert read_turns(tmp_path / "a.json") == [Turn("a", 0.0, 1.0, "A")]
+
+
+@pytest.mark.parametrize("start", ["x", None, 3, -1, float("nan")])
+def test_wrong_times_of_named_turns_are_refused(tmp_path, start):
+    turns = [{"recording": "a", "start": start, "end": 2}, {"recording": "a", "start": 1, "end": 2}]
+    with pytest.raises(FileFormatError, match=r"as the page of mvplda people|ends after its start"):
+        read_named_turns(write(tmp_path / "named.json", {"Ann": turns}))
+
+
 def test_a_folder_of_turns_has_each_recording_once(tmp_path):
     write(tmp_path / "a.json", PYANNOTE)
     write(tmp_path / "b.json", PYANNOTE)
@@ -112,7 +142,7 @@ def test_consent_is_read_with_the_names(tmp_path):
     # files without consent are of people who were named in order to be enrolled
     _, agreed = read_named_turns(write(tmp_path / "names.json", {"Ann": [turn]}))
     assert agreed == {"Ann"}
-    with pytest.raises(FileFormatError, match="as the page of mvplda people saves it"):
+    with pytest.raises(FileFormatError, match=r"as the page of mvplda people saves it"):
         read_named_turns(write(tmp_path / "names.json", {"Ann": {"turns": [turn]}}))
 
 

@@ -70,7 +70,7 @@ def read_turns(path: PathLike) -> list[Turn]:
 def _read_json_turns(path: Path) -> list[Turn]:
     """Read the turns of a JSON file of pyannote.audio (diarization) or whisperX (segments)."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8-sig"))
         if isinstance(values, dict):
             # the answer of a diarisation service holds the diarisation as its output
             values = values.get("output", values)
@@ -81,7 +81,7 @@ def _read_json_turns(path: Path) -> list[Turn]:
                 path.stem,
                 float(item["start"]),
                 float(item["end"]),
-                item.get("speaker") or None,
+                _speaker(item),
                 str(item.get("text") or "").strip(),
             )
             for item in stretches
@@ -97,18 +97,26 @@ def _read_json_turns(path: Path) -> list[Turn]:
     return turns
 
 
+def _speaker(item: Mapping[str, Any]) -> str | None:
+    """Return the name of the speaker of a turn or word, which some transcribers number; None if it is missing."""
+    speaker = item.get("speaker")
+    if speaker is not None and not isinstance(speaker, (str, int)):
+        raise TypeError("expected a name or a number")
+    return None if speaker is None else str(speaker) or None
+
+
 def _by_speaker(segment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Divide a segment of whisperX where the speaker of its words changes; other segments stay whole.
 
     Words without times (numbers, for example) belong to no turn but stay in its text.
     """
     words = segment.get("words") or []
-    speakers = {word["speaker"] for word in words if "speaker" in word}
+    speakers = {_speaker(word) for word in words} - {None}
     if len(speakers) < 2:
         return [segment]
     turns: list[dict[str, Any]] = []
     for word in words:
-        speaker = word.get("speaker") or (turns[-1]["speaker"] if turns else None)
+        speaker = _speaker(word) or (turns[-1]["speaker"] if turns else None)
         if not turns or speaker != turns[-1]["speaker"]:
             turns.append({"speaker": speaker, "text": ""})
         turns[-1]["text"] += f" {word['word'].strip()}"
@@ -177,13 +185,13 @@ def read_named_turns(path: PathLike) -> tuple[list[Turn], set[str]]:
             for name, entry in saved.items()
         }
         turns = [
-            Turn(**{**turn, "name": name})
-            for name, entry in people.items()
-            for turn in entry["turns"]
+            _named_turn(turn, name) for name, entry in people.items() for turn in entry["turns"]
         ]
         agreed = {name for name, entry in people.items() if entry["consent"] is True}
     except (ValueError, TypeError, KeyError, AttributeError):
         fail(path, "expected {name: turns}, as the page of mvplda people saves it")
+    for number, turn in enumerate(turns, 1):
+        _check_times(turn, Path(path), f"turn {number}")
     if not turns:
         fail(
             path,
@@ -195,6 +203,12 @@ def read_named_turns(path: PathLike) -> tuple[list[Turn], set[str]]:
                 f"{path}: {turn.name!r} speaks twice at {other.start:g} s of {turn.recording}: use two names"
             )
     return turns, agreed
+
+
+def _named_turn(values: Mapping[str, Any], name: str) -> Turn:
+    """Return a turn of a person from the values of the page."""
+    turn = Turn(**{**values, "name": name})
+    return turn._replace(start=float(turn.start), end=float(turn.end))
 
 
 def rttm(turns: Sequence[Turn]) -> str:
