@@ -286,3 +286,30 @@ def test_a_cluster_gives_the_same_bytes_and_metrics_and_survives_the_loss_of_a_w
     assert same_values(found.to_dict(), evaluate_shards(shards, labels=MAPS).to_dict())
     attempts = (tmp_path / "attempts").read_text().split()
     assert sorted(attempts) == [f"part-0000{k}.parquet" for k in (0, 1, 1, 2, 3)]
+
+
+def test_empty_lists_and_unused_names_of_a_filtered_list_change_nothing(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    whole = pyarrow.parquet.read_table("list-1.parquet")
+    others = pyarrow.DictionaryArray.from_arrays(
+        pyarrow.array([0] * len(whole), pyarrow.int32()), ["m00", "another model"]
+    )
+    listed = whole.set_column(0, "enrol", others)
+    kinds = pyarrow.DictionaryArray.from_arrays(
+        pyarrow.array([0, 1] * (len(whole) // 2), pyarrow.int32()), ["TC", "IW", "another kind"]
+    )
+    listed = listed.set_column(2, "kind", kinds)
+    pyarrow.parquet.write_table(listed, tmp_path / "a.parquet")
+    pyarrow.parquet.write_table(listed.slice(0, 0), tmp_path / "b.parquet")
+    trials = read_trials(tmp_path / "a.parquet")
+    assert trials.enrol.used == trials.enrol.names.tolist() == ["m00"]
+    total = score(str(tmp_path / "s"), trials=[f"{tmp_path}/a.parquet", f"{tmp_path}/b.parquet"])
+    assert total == len(whole)
+    shards = sorted(map(str, (tmp_path / "s").glob("*.parquet")))
+    scores = read_scores(shards[0])
+    assert len(read_scores(shards[1])) == 0
+    merged = evaluate_shards(shards).rows["Total"].values
+    expected = evaluate(scores.score, trials.kinds).rows["Total"].values
+    assert merged == pytest.approx(expected, nan_ok=True)

@@ -232,6 +232,22 @@ def _load_sides(job: ScoringJob, states: FileStates) -> Sides:
     return Sides(system, enrolled_profiles(system, job.enrol, job.models, tests), tests)
 
 
+def _score(job: ScoringJob, states: FileStates, shard: ScoreShard) -> tuple[Trials, FloatArray]:
+    """Return the trials of a shard and their scores."""
+    system, enrolled, tests = _load_sides(job, states)
+    if shard.trials is None:
+        enrolled = enrolled[shard.first : shard.end]
+        tested = system.enrol(tests.X)
+        listed = all_pairs(enrolled, tests)
+    else:
+        listed = read_trials(shard.trials)
+        if not len(listed):
+            return listed, np.empty(0)
+        enrolled = enrolled.select(listed.enrol.names)
+        tested = system.enrol(tests.select(listed.test.names).X)
+    return listed, score_trials(system, enrolled, tested, listed, job.question)
+
+
 def score_shard(job: ScoringJob, shard: ScoreShard) -> int:
     """Score and write one shard, unless it is finished; return the number of its trials."""
     states = job.file_states()
@@ -244,16 +260,7 @@ def score_shard(job: ScoringJob, shard: ScoreShard) -> int:
         return int(finished)
     # with one BLAS thread the scores do not depend on the number of cores
     with one_blas_thread():
-        system, enrolled, tests = _load_sides(job, states)
-        if shard.trials is None:
-            enrolled = enrolled[shard.first : shard.end]
-            tested = system.enrol(tests.X)
-            listed = all_pairs(enrolled, tests)
-        else:
-            listed = read_trials(shard.trials)
-            enrolled = enrolled.select(listed.enrol.names)
-            tested = system.enrol(tests.select(listed.test.names).X)
-        scores = score_trials(system, enrolled, tested, listed, job.question)
+        listed, scores = _score(job, states, shard)
     columns = {"enrol": listed.enrol, "test": listed.test, "score": scores}
     if listed.kind is not None:
         columns["kind"] = listed.kind

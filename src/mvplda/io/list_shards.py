@@ -83,8 +83,12 @@ def _coded(path: PathLike, column: Arrow) -> Coded:
     chunks = column.chunks if hasattr(column, "chunks") else [column]
     if not chunks:
         return Coded.of(np.empty(0, np.str_))
-    names = as_names(path, chunks[0].dictionary.to_pylist())
-    return Coded(names, chunks[0].indices.to_numpy().astype(np.int32))
+    codes = chunks[0].indices.to_numpy().astype(np.int32)
+    dictionary = chunks[0].dictionary
+    # the rows of a filtered table may have fewer texts than its dictionary
+    is_used = np.bincount(codes, minlength=len(dictionary)) > 0
+    names = as_names(path, dictionary.filter(need("pyarrow").array(is_used)).to_pylist())
+    return Coded(names, (np.cumsum(is_used) - 1).astype(np.int32)[codes])
 
 
 def _numbers(path: PathLike, column: Arrow) -> FloatArray:
