@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,7 @@ from mvplda.cli import main
 from mvplda.exceptions import AudioError, ParameterError
 from mvplda.voice.audio.decode import read_sound
 from mvplda.voice.audio.microphone import microphone_blocks, pcm_blocks, samples_of_pcm
+from mvplda.voice.spoof_detector import load_spoof_detector
 from mvplda.voice.stream import LONGEST_S, SpeechStream
 from mvplda.voice.verification import VoiceModel
 
@@ -91,6 +93,18 @@ def test_a_decision_follows_every_half_second_of_speech_and_two_that_agree_decid
     beginning = model.extractor(OTHER[: round(updates[1].seconds * RATE)], RATE)
     expected = model.bundle.answer(model.side("owner.wav").X, beginning[None]).llr[0, 0]
     assert updates[1].decision.llr == pytest.approx(expected)
+
+
+def test_the_detector_of_a_model_decides_about_streams_too(model):
+    with_detector = replace(model, detector=load_spoof_detector())
+    enrolled = with_detector.side("owner.wav")
+    stream = SpeechStream(with_detector, enrolled, RATE)
+    updates = [stream.add(AGAIN[i : i + BLOCK]) for i in range(0, len(AGAIN), BLOCK)]
+    assert any(updates)
+    write("again.wav", AGAIN, subtype="FLOAT")
+    decision = stream.finish().decision
+    assert decision == with_detector.verify(enrolled, "again.wav")
+    assert "spoof" in decision.probabilities
 
 
 def test_a_short_step_gives_more_decisions(model):

@@ -152,8 +152,16 @@ class SpeechStream:
         copy_tests = []
         if with_copies and self.enrolled.copy_tests:
             copy_tests = [CopyTest.read(samples, self.rate)]
+        spoof_scores = []
+        if self.voices.detector is not None:
+            spoof_scores = [self.voices.detector.raw_score_of(samples, self.rate)]
         tested = ExtractedVectors(
-            utterance.vector[None], [0], [utterance.quality], [], copy_tests=copy_tests
+            utterance.vector[None],
+            [0],
+            [utterance.quality],
+            [],
+            copy_tests=copy_tests,
+            spoof_scores=spoof_scores,
         )
         return self.voices.verify(self.enrolled, tested, self.question, **self.point_options)
 
