@@ -15,7 +15,7 @@ from extractor_problems import RATE, network, voice
 
 import mvplda
 from mvplda.cli import main
-from mvplda.exceptions import FetchError
+from mvplda.exceptions import FetchError, ParameterError
 from mvplda.voice.extractors import download, recipe, sources, wheels
 from mvplda.voice.extractors.archive import pack_weights
 from mvplda.voice.extractors.download import cached_file, get_weights
@@ -207,6 +207,8 @@ def test_a_changed_cache_is_not_packed(tiny, tmp_path):
     file.write_bytes(tiny + b"x")
     with pytest.raises(FetchError, match="mvplda extractor remove tiny"):
         pack_weights(tmp_path / "a.zip", "tiny")
+    with pytest.raises(ParameterError, match="there is no extractor 'huge'"):
+        pack_weights(tmp_path / "a.zip", "huge")
     assert not (tmp_path / "a.zip").exists()
 
 

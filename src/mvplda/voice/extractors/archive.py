@@ -7,8 +7,8 @@ from importlib import resources
 
 from ..._typing import PathLike
 from ...atomic_files import atomic_write
-from ...exceptions import FetchError
-from .download import cached_decoder, cached_file
+from ...exceptions import FetchError, ParameterError
+from .download import cached_decoder, cached_file, missing_extractor_message
 from .recipe import Recipe, downloadable, recipe_to_toml
 from .wheels import sha256
 
@@ -50,6 +50,9 @@ def pack_weights(path: PathLike, *names: str, decoders: bool = False) -> dict[st
 
 def archive_contents(*names: str, decoders: bool = False) -> dict[str, bytes]:
     """Return the files of an archive, {name in the archive: contents}."""
+    for name in names:
+        if name not in downloadable():
+            raise ParameterError(missing_extractor_message(name))
     recipes = [downloadable()[name] for name in names]
     contents = {"NOTICE.txt": notice(recipes).encode()}
     licences = resources.files(__package__) / "licences"
