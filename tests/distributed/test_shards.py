@@ -107,6 +107,13 @@ def test_text_vectors_and_several_archives_in_one_script(tmp_path: Path) -> None
     close(SufficientStatistics.from_arrays(X, {"speaker": labels["speaker"]}), found)
 
 
+def test_labels_that_no_view_needs_are_not_read(tmp_path: Path) -> None:
+    _, paths = shards_of(tmp_path)
+    expected = gather(paths, views=["speaker"])
+    found = gather(paths, {"speaker": "speaker", "phrase": "no column"}, ["speaker"])
+    close(expected, found)
+
+
 # -- faults -----------------------------------------------------------------------
 
 

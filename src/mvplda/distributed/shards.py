@@ -164,6 +164,9 @@ def shard_job(
 def _warn_unlabelled(statistics: SufficientStatistics, sources: Mapping[str, str]) -> None:
     """Warn the caller of `gather` of vectors without label."""
     for view, source in sources.items():
+        # labels that no view needs are not read
+        if view not in statistics.classes:
+            continue
         count = statistics.classes[view].anonymous
         if count:
             warnings.warn(unlabelled_warning(view, source, count, statistics.n), stacklevel=3)
