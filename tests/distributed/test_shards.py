@@ -29,7 +29,13 @@ from text_archives import write_text_archive
 from mvplda import SufficientStatistics
 from mvplda.distributed import shards as distributed
 from mvplda.distributed.shards import gather
-from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
+from mvplda.exceptions import (
+    DataError,
+    FileFormatError,
+    LabelError,
+    ParameterError,
+    UnlabelledWarning,
+)
 from mvplda.io.lists import write_map
 from mvplda.io.vectors import VectorSet, write_vectors
 
@@ -110,7 +116,8 @@ def test_text_vectors_and_several_archives_in_one_script(tmp_path: Path) -> None
 def test_labels_that_no_view_needs_are_not_read(tmp_path: Path) -> None:
     _, paths = shards_of(tmp_path)
     expected = gather(paths, views=["speaker"])
-    found = gather(paths, {"speaker": "speaker", "phrase": "no column"}, ["speaker"])
+    with pytest.warns(UnlabelledWarning):
+        found = gather(paths, {"speaker": "speaker", "phrase": "no column"}, ["speaker"])
     close(expected, found)
 
 
