@@ -57,13 +57,16 @@ def source_options(command: Command) -> Command:
     return command
 
 
-def _blocks(pipe: bool, rate: int, device: str | None) -> Iterator[bytes]:
-    """Return the blocks of the chosen source."""
+def _blocks(pipe: bool, rate: int, device: str | None, notice: str) -> Iterator[bytes]:
+    """Return the blocks of the chosen source.
+
+    notice : text that is shown when the microphone is open
+    """
     from ..voice.audio.microphone import microphone_blocks, pcm_blocks
 
     if pipe:
         return pcm_blocks(sys.stdin.buffer, rate)
-    return microphone_blocks(rate, device)
+    return microphone_blocks(rate, device, on_open=lambda: click.echo(notice, err=True))
 
 
 @contextmanager
@@ -146,9 +149,8 @@ def listen_command(
     point = voices.point(enrolled, question, **point_options)
     far, threshold = point_options["far"], point_options["threshold"]
     stream = SpeechStream(voices, enrolled, rate, question, far=far, threshold=threshold)
-    if not pipe:
-        click.echo("Listening. Speak now; Ctrl-C ends.", err=True)
-    result = _listen(stream, _blocks(pipe, rate, device), whole)
+    blocks = _blocks(pipe, rate, device, "Listening. Speak now; Ctrl-C ends.")
+    result = _listen(stream, blocks, whole)
     decision = result.decision
     report = {
         **decision.to_dict(),
@@ -222,12 +224,10 @@ def record_command(
     from ..voice.audio.quality import measure
 
     limit = round((seconds or 600) * rate) * SAMPLE_BYTES
-    if not pipe:
-        end = f"{seconds:g} s" if seconds else "until Ctrl-C"
-        click.echo(f"Recording {end}. Speak now.", err=True)
+    end = f"{seconds:g} s" if seconds else "until Ctrl-C"
     data = bytearray()
     with _ended_by_interrupt():
-        for block in _blocks(pipe, rate, device):
+        for block in _blocks(pipe, rate, device, f"Recording {end}. Speak now."):
             data += block
             click.echo(f"\r{_meter(samples_of_pcm(block))}", nl=False, err=True)
             if len(data) >= limit:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -37,10 +37,13 @@ def pcm_blocks(stream: BinaryIO, rate: int) -> Iterator[bytes]:
             yield data[:complete]
 
 
-def microphone_blocks(rate: int, device: str | None = None) -> Iterator[bytes]:
+def microphone_blocks(
+    rate: int, device: str | None = None, on_open: Callable[[], None] | None = None
+) -> Iterator[bytes]:
     """Yield blocks of PCM from a microphone until the caller stops; nothing is recorded before the first block.
 
     device : name or number of an input, as sounddevice lists them; None: the default of the system
+    on_open : called once the microphone is open, before the first block
     """
     library = _open_library()
     blocks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -63,6 +66,8 @@ def microphone_blocks(rate: int, device: str | None = None) -> Iterator[bytes]:
             "sounddevice lists them), or pass sound through a pipe (--pipe)"
         ) from error
     with stream:
+        if on_open is not None:
+            on_open()
         while True:
             yield blocks.get()
 
