@@ -225,12 +225,14 @@ def _check_sides(
 
 def probability_lines(decision: Decision) -> list[str]:
     """Return a line per hypothesis with its probability."""
+    from ..kinds import SPOOF
+
     no_match = "nothing is the same"
     if len(decision.views) == 1:
         no_match = f"different {next(iter(decision.views))}"
+    labels = {"nothing": no_match, SPOOF: "replay or synthetic speech"}
     return [
-        f"  {no_match if name == 'nothing' else 'same ' + name.replace('+', ' and ')}: "
-        f"{100 * probability:.2f} %"
+        f"  {labels.get(name) or 'same ' + name.replace('+', ' and ')}: {100 * probability:.2f} %"
         for name, probability in decision.probabilities.items()
     ]
 
