@@ -24,7 +24,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
-from mvplda.exceptions import AudioError
+from mvplda.exceptions import AudioError, MvpldaError
 from mvplda.voice.extractors.extractor import ExtractedVectors
 from mvplda.voice.profile_file import ProfileBook
 from mvplda.voice.verification import VoiceModel
@@ -264,7 +264,8 @@ class Service:
             asyncio.wait_for(recognised_text(self._recogniser, events), TIMEOUT_S),
         )
         name = person.name or "nobody"
-        print(f"{name}\t{person.llr}\t{text}", flush=True)
+        llr = "no speech" if person.llr is None else f"LLR {person.llr:+.2f}"
+        print(f"{name}\t{llr}\t{text}", flush=True)
         if self._webhook is not None:
             body = {"name": person.name, "llr": person.llr, "text": text}
             await asyncio.to_thread(post, self._webhook, body)
@@ -291,7 +292,10 @@ async def main() -> None:
     )
     parser.add_argument("--webhook", help="URL that gets name, LLR and text as JSON")
     options = parser.parse_args()
-    household = Household(options.profiles, options.model)
+    try:
+        household = Household(options.profiles, options.model)
+    except (MvpldaError, OSError) as error:
+        parser.error(str(error))
     service = Service(
         household.who_spoke, options.recogniser, options.text, options.webhook
     )
