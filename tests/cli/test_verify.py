@@ -346,7 +346,7 @@ def test_setup_makes_a_folder_that_other_commands_take(place):
     record(place, 12, 2, 3)
     done = run("setup", "recordings", "-o", "voices", "-q", "--far", "0.05", *NET)
     assert done.exit_code == 0, done.output
-    assert "12 people, 6 to 6 recordings each." in done.output
+    assert "12 people, 6 recordings each." in done.output
     assert "Measured on 12 of your people: people who were held out" in done.output
     assert "12 people can show shares of impostors down to 25 %" in done.output
     bundle = load("voices/model.safetensors")
@@ -368,7 +368,7 @@ def test_setup_from_vectors(tmp_path):
     np.savez(tmp_path / "x.npz", X=X, speaker=who, phrase=what)
     done = run("setup", tmp_path / "x.npz", "-o", tmp_path / "voices", "-q")
     assert done.exit_code == 0, done.output
-    assert "12 people, 12 to 12 recordings each." in done.output
+    assert "12 people, 12 recordings each." in done.output
     assert "for 1 % false acceptances: " in done.output
     assert "12 people can show shares of impostors down to 25 %" in done.output
     bundle = load(tmp_path / "voices" / "model.safetensors")
@@ -385,7 +385,7 @@ def test_what_setup_and_info_say(tmp_path):
     np.savez(tmp_path / "two.npz", X=X, speaker=["ann", "bob"] * 6)
     assert run("setup", tmp_path / "two.npz", "-o", tmp_path / "voices").exit_code == 0
     told = run("info", tmp_path / "voices").output
-    assert "2 people, 6 to 6 recordings each." in told
+    assert "2 people, 6 recordings each." in told
     assert (
         "people: 2\nphrases: 0\nthresholds: Accepts from LLR 4.61, rejects below 0; in between: inconclusive. "
         "Basis: theoretical bound for calibrated LLRs, not measured.\n" in told

@@ -327,7 +327,7 @@ def _extract_shards(
     if not quiet:
         unusable = whole.recordings - whole.usable
         click.echo(
-            f"wrote {whole.vectors} vectors in {len(summaries)} shards to {output}\n"
+            f"wrote {whole.vectors} vectors in {len(summaries)} shard(s) to {output}\n"
             f"failure to acquire: {unusable} of {whole.recordings} recordings",
             err=True,
         )
@@ -385,8 +385,8 @@ def _fault_line(fault: str, affected: int, recordings: int, example: str) -> str
     from ..decisions import FAULTS
 
     return (
-        f"mvplda: warning: {fault}: {affected} of {recordings} recordings, such as {example} "
-        f"({FAULTS[fault]})"
+        f"mvplda: warning: {example} {FAULTS[fault].removeprefix('a recording ')} "
+        f"({affected} of {recordings} recordings)"
     )
 
 

@@ -282,6 +282,11 @@ def import_command(
         for reason in dict.fromkeys(reasons):
             click.echo(f"refused: {name}: {reason} ({reasons.count(reason)} times)")
     if report.refused:
+        click.echo(
+            "Refused recordings are not enrolled. Check their person and phrase, or record new ones on the service's "
+            "page.",
+            err=True,
+        )
         raise SystemExit(1)
 
 

@@ -267,7 +267,8 @@ def summary_lines(bundle: Bundle) -> list[str]:
         errors = ", ".join(f"{100 * eer:.2f} % {kind}" for kind, eer in result["eer"].items())
         lines.append(f"same {key.replace('+', ' and ')}? EER {errors}; Cllr {result['cllr']:.3f}")
     if not bundle.calibrations:
-        lines.append(f"not calibrated: {card.get('calibration', 'use --folds 4')}")
+        advice = "train on vectors with --folds 4 (statistics cannot be calibrated)"
+        lines.append(f"not calibrated: {card.get('calibration', advice)}")
     scorer = bundle.fitted_scorer
     if hasattr(scorer, "diagnostics_"):
         lines.append(str(scorer.diagnostics_))

@@ -283,7 +283,9 @@ def _count_people(speakers: Names) -> str:
             f"people or more (8 to measure errors, {MIN_TRAINING_PEOPLE} to train a model), one folder per person; to "
             "compare two recordings, use mvplda verify, which needs no setup"
         )
-    return f"{len(names)} people, {counts.min()} to {counts.max()} recordings each."
+    fewest, most = counts.min(), counts.max()
+    numbers = f"{most}" if fewest == most else f"{fewest} to {most}"
+    return f"{len(names)} people, {numbers} recordings each."
 
 
 def _drop_single_phrase(columns: dict[str, Names]) -> list[str]:

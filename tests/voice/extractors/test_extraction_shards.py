@@ -160,9 +160,9 @@ def test_the_command_writes_shards_and_sums_up(place: Path) -> None:
     done = run(*words, "--shard-size", "4", "--on-error", "skip")
     assert done.exit_code == 0, done.output
     assert "mvplda: skipped b/x/bad: " in done.output
-    assert "warning: speechless: 1 of 8 recordings, such as a/x/noise" in done.output
+    assert "warning: a/x/noise contains no speech (1 of 8 recordings)" in done.output
     assert "shards 3/3" in done.output
-    assert "wrote 8 vectors in 3 shards" in done.output
+    assert "wrote 8 vectors in 3 shard(s)" in done.output
     assert "failure to acquire: 2 of 9 recordings" in done.output
     assert len(read_vectors("out/00000.npz")) == 4
     wrong = run("extract", "recordings", "-x", "net.onnx", "-o", "x.npz", "--shard-size", "4")

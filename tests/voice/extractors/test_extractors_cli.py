@@ -105,7 +105,7 @@ def test_extract_skips_what_cannot_be_used_and_warns_by_name(place):
     found = run(*words, "--on-error", "skip")
     assert found.exit_code == 0
     assert "mvplda: skipped bad: " in found.output
-    assert "warning: speechless: 1 of 2 recordings, such as noise" in found.output
+    assert "warning: noise contains no speech (1 of 2 recordings)" in found.output
 
 
 def test_what_a_table_does_not_name_has_no_label(place):
