@@ -254,6 +254,10 @@ def test_listen_and_record_hear_a_microphone(model, monkeypatch):
 
 def test_a_microphone_that_cannot_be_used_is_explained(monkeypatch):
     monkeypatch.setitem(sys.modules, "sounddevice", made_up_library(AGAIN, "no device"))
+    recorded = run("record", "mine.wav", "--seconds", "1.5")
+    assert recorded.exit_code == 1
+    assert "no device" in recorded.stderr
+    assert "Speak now" not in recorded.stderr
     with pytest.raises(AudioError, match=r"cannot be opened: no device.*--pipe"):
         next(microphone_blocks(RATE))
 

@@ -111,6 +111,7 @@ def test_the_detector_is_off_unless_it_is_asked_for(place):
     assert detected["llr"] <= plain["llr"] + 0.01
     text = run("verify", *sides[:-1], "--detector").stdout
     assert "Detector: LLR" in text
+    assert "  replay or synthetic speech: " in text
     profiles = run("verify", "one.wav", "--profiles", "p", "--profile", "ann", "--detector")
     assert profiles.exit_code == 3
     assert "pass recordings as OTHER" in profiles.stderr
