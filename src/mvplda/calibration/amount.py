@@ -274,7 +274,9 @@ class AmountCalibrator(Calibrator):
         if set(self.slopes_) != set(self.constants_):
             raise DataError("slopes_ and constants_ must have the same views")
         if not isinstance(self.measures_, dict):
-            raise DataError("measures_ must give a range for each measure")
+            raise DataError(
+                f"measures_ must be a dict with a range per measure; got {type(self.measures_).__name__}"
+            )
         allowed = len(self.measures_) + 1
         if any(len(row) > allowed for row in (*self.slopes_.values(), *self.constants_.values())):
             largest_row = max(

@@ -180,7 +180,9 @@ def key(
 
     with closing(open_store(settings, is_urgent=True)) as store:
         if tenant is not None and find_tenant(store, tenant) is None:
-            raise click.UsageError(f"there is no tenant {tenant}: mvplda serve tenant {tenant}")
+            raise click.UsageError(
+                f"there is no tenant {tenant}: create it by  mvplda serve tenant {tenant}"
+            )
         if not revoke:
             click.echo(store.api_keys.put(name, role, None, KeyPolicy(**policy), tenant))
         elif store.api_keys.drop(name):

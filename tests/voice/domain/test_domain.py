@@ -198,7 +198,7 @@ def test_a_name_that_says_nothing_is_not_believed() -> None:
     assert right.known_names("phrase").tolist() == list(range(20))
     wrong = model.deployed(model.enrol(X, who, {"phrase": ["password"] * 60}))
     assert wrong.known_names("phrase").tolist() == []
-    with pytest.raises(LabelError, match="names of classes of view 'speaker' cannot be used"):
+    with pytest.raises(LabelError, match="cannot be named in view 'speaker'"):
         wrong.known_names("speaker")
     np.testing.assert_allclose(wrong.shift_[6:], right.shift_[6:], atol=1e-12)
 

@@ -337,7 +337,7 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         _, *nameable = self.views_
         if view not in nameable:
             raise LabelError(
-                f"names of classes of view {view!r} cannot be used; names of {nameable} can, once they are enrolled"
+                f"known classes cannot be named in view {view!r}: name enrolled classes of {nameable} only"
             )
         return self.classes_.get(view, np.empty(0, dtype=np.str_))
 
