@@ -277,7 +277,7 @@ class CalibratedTrials:
         return np.asarray(self.bands != SIMULATED_CALLS)
 
     def _allowed(self, far: float) -> dict[str, float]:
-        """Return the share of each kind of impostor that may pass its half, where it is not `far`."""
+        """Return the share that may pass, for each kind of impostor whose share is not `far`."""
         allowed = WORDS_ALLOWED | {"TW": min(far, WORDS_ALLOWED["TW"]), SAME_SEX: 2.0 * far}
         if self.views == ("phrase",):
             allowed |= {"TW": far, SINGLE_WORD: far}
@@ -512,7 +512,11 @@ def deployment_trials(
 def _logs_of_pairs(
     scorers: Sequence[DomainPLDA], profiles: Profiles, tests: Profiles, pairs: IntArray
 ) -> dict[Hypothesis, Array]:
-    """Return the log-likelihoods of pairs (n, 2), by one scorer for all profiles or by one per profile."""
+    """Return the log-likelihoods of pairs.
+
+    scorers : one scorer for all profiles, or one per profile
+    pairs : (n, 2) profile and test of each pair
+    """
     if len(scorers) == 1:
         # without names, the deployment knows no classes
         question = Question(known=list(scorers[0].names_) or None)

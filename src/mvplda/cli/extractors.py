@@ -381,7 +381,7 @@ def warn_of_faults(qualities: Mapping[str, Quality]) -> None:
 
 
 def _fault_line(fault: str, affected: int, recordings: int, example: str) -> str:
-    """Return the warning of a fault."""
+    """Return the warning about a fault: a recording that has it, and the number of such recordings."""
     from ..decisions import FAULTS
 
     return (

@@ -170,7 +170,7 @@ class Templates:
         return found
 
     def put_damage_back(self, found: dict[str, str]) -> None:
-        """Record damage again that could not be stored."""
+        """Put back damage that `take_damage` returned, because its marks could not be stored."""
         with self._lock:
             self._damage = found | self._damage
 
@@ -385,6 +385,6 @@ def group_sums(groups: SumGroups, name: str, sums: Sequence[tuple[str, Cell]]) -
 
 
 def rotated_back(rotation: TemplateRotation, sums: Sequence[Integers]) -> list[Integers]:
-    """Return sums without their rotation, in whole numbers."""
+    """Undo the rotation of sums, and round them to whole numbers."""
     plain = rotation.undo(np.stack(sums).astype(np.float64))
     return list(np.rint(plain).astype(np.int64))

@@ -82,7 +82,7 @@ class Setup:
         question: Question | None = None,
         **point_options: float | None,
     ) -> Decision:
-        """Decide whether two recordings are the same: see `VoiceModel.verify`."""
+        """Decide whether two recordings have the same speaker and phrase, see `VoiceModel.verify`."""
         if self.voices is None:
             raise ParameterError(
                 "this model was set up from vectors: to verify recordings, make a VoiceModel with their extractor"

@@ -120,7 +120,7 @@ def spoof_channels(samples: NDArray[np.floating]) -> NDArray[np.float32]:
 
 
 def _speech_frames(spectra: NDArray[np.complexfloating]) -> slice:
-    """Return the frames from the begin to the end of speech, with a margin."""
+    """Return the frames from the start to the end of speech, with a margin."""
     levels = 10 * np.log10(np.sum(spectra.real**2 + spectra.imag**2, axis=1) + 1e-20)
     loud = np.flatnonzero(levels > np.percentile(levels, 95) - SPEECH_DB)
     return slice(max(0, int(loud[0]) - FRAMES_BEFORE), int(loud[-1]) + 1 + FRAMES_AFTER)
@@ -139,7 +139,7 @@ class SpoofCalibration:
     offset: float
 
     def llr(self, test: ArrayLike, enrolment: ArrayLike) -> NDArray[np.float64]:
-        """Return the LLR of raw scores, limited to what a countermeasure may be."""
+        """Return the LLR of raw scores, limited to the range of a countermeasure."""
         llrs = self.test * np.asarray(test) + self.enrolment * np.asarray(enrolment) + self.offset
         return np.clip(llrs, -MAX_LLR, MAX_LLR)
 

@@ -262,7 +262,7 @@ class OnnxNetwork:
         )
 
     def _with_ports(self, recipe: Recipe) -> Recipe:
-        """Return the recipe; missing names of inputs and outputs are those of the file."""
+        """Return the recipe; names of inputs and outputs that it lacks are read from the network's file."""
         lengths = recipe.network.lengths if recipe.network.lengths in self._inputs else ""
         extra_inputs = (lengths, recipe.network.mask)
         types = {port.name: port.type for port in self._session.get_inputs()}
