@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from mvplda import MultiviewPLDA, make_two_views
 from mvplda.cli import main
 from mvplda.distributed import evaluate_shards, score_shards, scoring
-from mvplda.distributed.outputs import NOTE_SUFFIX
+from mvplda.distributed.outputs import NOTE_SUFFIX, shard_paths
 from mvplda.distributed.sharded_evaluation import LabelMaps
 from mvplda.exceptions import FileFormatError, LabelError, ParameterError
 from mvplda.io.lists import write_map
@@ -313,3 +313,16 @@ def test_empty_lists_and_unused_names_of_a_filtered_list_change_nothing(tmp_path
     merged = evaluate_shards(shards).rows["Total"].values
     expected = evaluate(scores.score, trials.kinds).rows["Total"].values
     assert merged == pytest.approx(expected, nan_ok=True)
+
+
+def test_names_of_shards_with_special_characters(tmp_path):
+    folder = tmp_path / "run[1]"
+    pattern = str(folder / "part-{shard}.npz")
+    paths = shard_paths(pattern, 2)
+    for path in paths:
+        Path(path).write_bytes(b"")
+    assert shard_paths(pattern, 2) == paths
+    with pytest.raises(ParameterError, match="is not a shard of this run, which has 1"):
+        shard_paths(pattern, 1)
+    with pytest.raises(ParameterError, match=r"a file name with one \{shard\}"):
+        shard_paths(str(tmp_path / "{shard}" / "part-{shard}.npz"), 2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from glob import glob
+from glob import escape, glob
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +34,16 @@ def shard_paths(pattern: str, count: int) -> list[str]:
     Files of further shards, of an earlier run with more of them, are an error: readers of the whole folder would
     count them.
     """
-    if not is_sharded(Path(pattern).name):
+    if not is_sharded(Path(pattern).name) or pattern.count(SHARD) > 1:
         raise ParameterError(
-            f"expected a file name with {SHARD} for the number of the shard, such as "
+            f"expected a file name with one {SHARD} for the number of the shard, such as "
             f"vectors/part-{SHARD}.npz; got {pattern}"
         )
     pattern = os.path.abspath(pattern)
     digits = max(5, len(str(count - 1)))
     paths = [pattern.replace(SHARD, f"{number:0{digits}}") for number in range(count)]
     Path(pattern).parent.mkdir(parents=True, exist_ok=True)
-    before, after = pattern.split(SHARD)
+    before, after = map(escape, pattern.split(SHARD))
     unrelated = sorted({*glob(f"{before}[0-9]*{after}")} - set(paths))
     if unrelated:
         raise ParameterError(
