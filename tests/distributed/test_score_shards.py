@@ -324,5 +324,5 @@ def test_names_of_shards_with_special_characters(tmp_path):
     assert shard_paths(pattern, 2) == paths
     with pytest.raises(ParameterError, match="is not a shard of this run, which has 1"):
         shard_paths(pattern, 1)
-    with pytest.raises(ParameterError, match=r"a file name with one \{shard\}"):
+    with pytest.raises(ParameterError, match=r"one field \{shard\} for"):
         shard_paths(str(tmp_path / "{shard}" / "part-{shard}.npz"), 2)

@@ -36,7 +36,7 @@ def shard_paths(pattern: str, count: int) -> list[str]:
     """
     if not is_sharded(Path(pattern).name) or pattern.count(SHARD) > 1:
         raise ParameterError(
-            f"expected a file name with one {SHARD} for the number of the shard, such as "
+            f"expected a file name with one field {SHARD} for the number of the shard, such as "
             f"vectors/part-{SHARD}.npz; got {pattern}"
         )
     pattern = os.path.abspath(pattern)

@@ -134,7 +134,7 @@ def test_wrong_outputs_are_refused_before_the_work(place: Path) -> None:
     listed = recordings()
     with pytest.raises(ParameterError, match="expected shards in a format with labels"):
         extract_shards(listed, ["net.onnx"], "out/{shard}.scp")
-    with pytest.raises(ParameterError, match=r"with \{shard\} for the number"):
+    with pytest.raises(ParameterError, match=r"\{shard\} for the number"):
         extract_shards(listed, ["net.onnx"], "out/part.npz")
     with pytest.raises(ParameterError, match="at least one recording"):
         extract_shards(listed, ["net.onnx"], "out/{shard}.npz", shard_size=0)
