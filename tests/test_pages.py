@@ -51,6 +51,10 @@ NOT_RUN = {
         "mvplda setup recordings/ --attacks",
     ): "takes minutes; tests/cli/test_verify.py runs it",
     (
+        "docs/attacks.md",
+        "mvplda verify --detector",
+    ): "needs two recordings; tests/cli/test_verify.py runs it",
+    (
         "docs/cluster.md",
         "recordings=/mnt/bucket",
     ): "tests/distributed/test_cluster_page.py runs it on small files",
