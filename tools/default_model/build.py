@@ -391,7 +391,10 @@ def card_rows(rows: Sequence[Json]) -> list[Json]:
 
 
 def _pooled(rows: Sequence[Json], key: str, kind: str) -> float | None:
-    """Return the share of trials of a kind that are accepted in some rows; None if there are none."""
+    """Return the accepted share of the trials of one kind, over all `rows`; None if no row has such trials.
+
+    key : entry of a row with the shares per kind
+    """
     counts = [(row["trials"][kind], row[key][kind]) for row in rows if kind in row["trials"]]
     trials = sum(count for count, _ in counts)
     return round(sum(count * share for count, share in counts) / trials, 4) if trials else None

@@ -51,7 +51,11 @@ SPOOF_PRIORS = (0.25, 0.05, 0.01, SPOOF_PRIOR)
 
 @dataclass(frozen=True)
 class Material:
-    """Statistics of all items."""
+    """Inputs of the detectors that are compared: genuine recordings and attacks of all corpora.
+
+    columns : labels of each item: corpus, speaker, source recording, person or kind of attack
+    statistics : `spoof_statistics` of each item, one row per item
+    """
 
     columns: Columns
     statistics: Vectors

@@ -1,4 +1,4 @@
-"""Interface of calibrators of hypotheses, which bundles apply and model files contain."""
+"""Interface of the calibrators that a bundle applies to the log-likelihoods of hypotheses."""
 
 from __future__ import annotations
 
@@ -98,7 +98,10 @@ class Calibrator(Persistent, Estimator, ABC):
         return self.transform(logs, near_matches, measures)
 
     def add_outliers(self, logs: LogLikelihoods) -> LogLikelihoods:
-        """Return the log-likelihoods of `transform` from those of `without_outliers`; default: the same."""
+        """Include the outlier probability in the log-likelihoods of `without_outliers`.
+
+        The result is that of `transform`. Default: return `logs`, for a calibrator without an outlier probability.
+        """
         return logs
 
     @property

@@ -170,7 +170,11 @@ class Design:
 
     @cached_property
     def grams(self) -> Grams:
-        """Tables (C, J_l * J_m) for rest views l <= m: sum over leaf classes of count c of n_j n_k."""
+        """Products of counts, as tables (C, J_l * J_m) for rest views l <= m.
+
+        For a leaf class let n_lj be its number of vectors in class j of view l. The row of the count c is the sum of
+        n_lj n_mk over all leaf classes with c vectors in all.
+        """
         values, group, _ = self.leaf_counts
         # delta depends on the count alone, so that leaf classes of equal count share one row of the table.
         members = [np.flatnonzero(group == c) for c in range(len(values))]

@@ -174,7 +174,7 @@ class WeightedTrials:
         return Curve(targets, others, self._ranks)
 
     def whole(self) -> Curve:
-        """Return the curve if every speaker is present once."""
+        """Return the curve of all trials as they are, with every speaker counted once."""
         curve = self.under(np.ones(self.n_speakers + 1))
         assert curve is not None
         return curve

@@ -229,7 +229,10 @@ class Service:
         return Problem(503, "erasure", detail, wait=2)
 
     def refuse(self, caller: Caller, problem: Problem) -> None:
-        """Count a call of a key that exceeds its rate limit."""
+        """Record in the audit that a call was refused, because its API key exceeded a limit.
+
+        problem : the answer to the call; refusals of one kind are counted together
+        """
         with self.store.write(caller) as work:
             count_refusal(work, problem.kind)
 

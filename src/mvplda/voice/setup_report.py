@@ -71,7 +71,7 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
 
 
 def evidence_sentence(people: int) -> str:
-    """Return what a number of people can show about the share of accepted impostors, as a sentence."""
+    """Return a sentence with the smallest share of accepted impostors that this many people can show."""
     limit = 300 / people
     if limit >= 100:
         return f"{people} people are too few to show a share of impostors (rule of three). Measure it on more people."

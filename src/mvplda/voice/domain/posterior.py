@@ -158,9 +158,9 @@ class EnrolledCells:
 def domain_posterior(block: Block, cells: EnrolledCells) -> DomainPosterior:
     """Compute the posterior of the domain from cells in the scale of the vectors.
 
-    With V the covariance of the C cell means x about the domain's centre, the domain has the precision
-    1/delta + 1'V^-1 1 and the mean 1'V^-1 (x - mean) / precision. People and phrases that recur are counted once,
-    however many recordings they have.
+    With V the covariance of the C cell means x within a domain, m the mean of training and delta the variance of
+    domains, the precision is p = 1/delta + 1'V^-1 1, and the domain is at m + 1'V^-1 (x - m) / p. People and phrases
+    that recur are counted once, however many recordings they have.
     """
     variances = block.variances
     V = _cell_covariance(block, cells, variances["take"]) * mean_square_about(block.mean)
