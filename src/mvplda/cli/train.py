@@ -370,8 +370,10 @@ def stats_command(
             "--ranges and -o with {shard} in the name need each other: pass both"
         )
     if ranges is not None:
-        if statistics or work_dir is None:
-            raise click.UsageError("--ranges needs --work-dir, and shards of vectors only")
+        if work_dir is None:
+            raise click.UsageError("--ranges needs a folder for its parts: pass --work-dir")
+        for path in statistics:
+            raise click.UsageError(f"--ranges reads vectors, {path} has statistics: leave it out")
         from ..distributed.ranges import gather_ranges
 
         files = gather_ranges(

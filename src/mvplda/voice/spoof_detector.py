@@ -178,7 +178,7 @@ class SpoofDetector:
         """Return the LLR of a person against a spoof from raw scores of the test and of the enrolments."""
         if not len(enrolments):
             raise DataError(
-                "the detector compares the test with enrolments, which have no scores: enrol recordings"
+                "the profile has no scores of the detector: enrol it again from recordings"
             )
         return float(self.calibration.llr(test, float(np.mean(enrolments))))
 
