@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 Rows = list[list[str]]
@@ -43,16 +43,14 @@ def by_attack_at_one(rows: Mapping[str, Any]) -> Rows:
     return by_attack(rows, "apcer at bpcer 1 %")
 
 
-def by_detector(rows: Mapping[str, Any]) -> Rows:
-    """Return the rates of all attacks together, by detector and condition."""
+def by_condition(rows: Mapping[str, Any]) -> Rows:
+    """Return the rates of the network for all attacks together, by what it was not trained on."""
     lines = []
-    for system, conditions in rows["errors"].items():
-        for condition, found in conditions.items():
-            row = found["all"]
-            cells = [f"{100 * row['eer']['estimate']:.1f}"]
-            cells += [interval(row, key) for key in RATES]
-            lines.append([system, condition, *cells])
-    return [["detector", "new to it", "EER", *RATES.values()], *lines]
+    for condition, found in rows["errors"][MAIN].items():
+        row = found["all"]
+        cells = [f"{100 * row['eer']['estimate']:.1f}", *(interval(row, key) for key in RATES)]
+        lines.append([condition, *cells])
+    return [["new to the detector", "EER", *RATES.values()], *lines]
 
 
 def complete(rows: Mapping[str, Any]) -> Rows:
@@ -68,21 +66,11 @@ def complete(rows: Mapping[str, Any]) -> Rows:
     return [[*head, "attacks", "recordings", "people"], *lines]
 
 
-def in_use_in_short(rows: Mapping[str, Any]) -> Rows:
-    """Return the same for the default share of the service, and for that of the detector."""
-    return in_use(rows, ("0.25", "0.004"))
-
-
-def in_use(rows: Mapping[str, Any], priors: Sequence[str] = ()) -> Rows:
-    """Return the shares of people and of attacks that the detector alone rejects, by corpus and share of spoofs.
-
-    priors : shares of spoofs; empty: all
-    """
+def in_use(rows: Mapping[str, Any]) -> Rows:
+    """Return the shares of people and of attacks that the detector alone rejects, by corpus and share of spoofs."""
     lines = []
     for corpus, title in CORPORA.items():
         for prior, row in rows["in use"][corpus].items():
-            if priors and prior not in priors:
-                continue
             names = ("people, same device", "people, other device", "attacks")
             cells = [f"{100 * row[name]:.1f}" for name in names]
             lines.append([title, prior, *cells])
