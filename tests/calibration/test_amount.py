@@ -342,7 +342,7 @@ def test_a_measure_that_never_changes_can_be_saved(n: int, tmp_path: Path) -> No
 def test_wrong_input_is_refused(trials: dict[str, Any]) -> None:
     with pytest.raises(ParameterError, match="quantile"):
         fitted(trials, quantile=1.0)
-    with pytest.raises(DataError, match="one finite number of 'log_seconds' per trial"):
+    with pytest.raises(DataError, match="must have one finite number per trial"):
         fitted({**trials, "measures": {"log_seconds": np.zeros(3)}})
     with pytest.raises(DataError, match="at least two hypotheses"):
         fitted({**trials, "truth": np.zeros(6000, dtype=int)})

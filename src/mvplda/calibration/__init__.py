@@ -1,4 +1,8 @@
-"""Calibration of scores and of hypotheses' log-likelihoods. The imports register calibrators for model files."""
+"""Calibrators: they map scores, or log-likelihoods of hypotheses, to calibrated ones.
+
+Importing the package registers its calibrators, so that stored models can refer to them by class
+name.
+"""
 
 from .amount import AmountCalibrator
 from .calibrator import Calibrator, Measures

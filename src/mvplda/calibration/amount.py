@@ -1,4 +1,4 @@
-"""Calibration of each view by the amount of evidence: seconds of speech, number of recordings, sessions."""
+"""Calibration of each view's LLR by the amount of evidence: seconds of speech, number of recordings, sessions."""
 
 from __future__ import annotations
 
@@ -26,51 +26,59 @@ from .hypotheses import (
 )
 
 LLR = "llr"
-"""Key of the slope of a view's raw LLR at the least evidence, beside those of the measures."""
+"""Key of `AmountCalibrator.slopes_` for a_0: the slope of a view's raw LLR at the smallest amounts of evidence."""
 
 CONSTANT = "constant"
-"""Key of the constant of a view at the least evidence, beside those of the measures."""
+"""Key of `AmountCalibrator.constants_` for b_0: the constant of a view at the smallest amounts of evidence."""
 
 MAX_QUANTILE_TRIALS = 8000
-"""Impostor trials that quantiles are estimated from."""
+"""Largest number of impostor trials from which quantiles are estimated; more are sampled at random."""
 
 
 class AmountCalibrator(Calibrator):
     """Calibrates the LLR of each view by the amount of evidence on both sides.
 
-    With V the raw LLR of a view alone and m_k >= 0 the amounts of evidence above the least of the fit, such as the log
-    of the seconds of speech, the LLR of the view is
+    A measure is a kind of evidence, such as the log of the seconds of speech. Let V be the
+    uncalibrated (raw) LLR of one view, and m_k >= 0 the amount of measure k above its smallest
+    value in the fit. The calibrated LLR of the view is
 
         (a_0 + sum over k of a_k m_k) V  +  b_0 + sum over k of b_k m_k
 
-    and the log-likelihood of a hypothesis is the sum over its views, plus weighted joint evidence of several views and
-    evidence of near matches, as in `HypothesisCalibrator`. The posterior of each view then follows from the LLR of the
-    view alone. Amounts outside the range of the fit are clipped to it; trials without measures get the typical amounts.
-    Conditions of the recordings add constants (`shift`).
+    with fitted slopes a and constants b. The log-likelihood of a hypothesis is the sum of the LLRs
+    of its views, plus weighted joint evidence of several views and evidence of near matches, as in
+    `HypothesisCalibrator`. Amounts outside the range of the fit are clipped to it. A trial without
+    measures gets the typical amounts of the fit. `shift` adds constants for conditions of the
+    recordings, such as a narrow band.
 
-    All a_k are at least 0: with more evidence the slope does not fall. The b_k are limited so that the LLR of an
-    impostor at the `quantile` of the raw LLRs, or below it, does not rise with any amount of evidence (docs/math.md,
-    section 9.14). So more speech or more recordings do not raise the share of impostors above a threshold.
+    All a_k are at least 0: the slope does not fall as evidence grows. The b_k are limited so that
+    more speech or more recordings do not raise the share of impostors above a threshold: the LLR of
+    an impostor whose raw LLR is at most the `quantile` does not rise with any amount (docs/math.md,
+    section 9.14).
 
-    All parameters are fitted by multinomial logistic regression with normal priors on trials of held-out people. Each
-    corpus has the same total weight, and each hypothesis within a corpus.
+    All parameters are fitted by multinomial logistic regression with normal priors on trials of
+    held-out people. Every corpus has the same total weight; within a corpus, so has every
+    hypothesis.
 
     Parameters
     ----------
     errors : float
-        Uninformative trials that are assumed among the independent impostor pairs: the outlier probability is errors /
-        pairs, and limits every LLR. 0.5 is Jeffreys' prior.
+        Number of uninformative trials assumed among the independent impostor pairs of the fit. The
+        outlier probability is errors / pairs, and bounds every LLR. 0.5 is Jeffreys' prior.
     quantile : float
-        Quantile of the impostors' raw LLRs up to which a calibrated LLR does not rise with the amount of evidence.
+        Quantile of the impostors' raw LLRs, between 0 and 1. Up to it, a calibrated LLR does not
+        rise with the amount of evidence.
 
     Attributes
     ----------
-    measures_ : dict of {measure: (least, largest, typical amount of the fit)}
-    slopes_ : dict of {view: {"llr" or measure: a}}
-    constants_ : dict of {view: {"constant" or measure: b}}
-    joint_weight_, near_match_weight_ : float
+    measures_ : dict of {measure: [smallest, largest, typical amount in the fit]}
+    slopes_ : dict of {view: {"llr" or measure: slope}}; a_0 is under "llr", a_k under the name of
+        the measure
+    constants_ : dict of {view: {"constant" or measure: constant}}; b_0 is under "constant", b_k
+        under the name of the measure
+    joint_weight_ : float, weight of the joint evidence of several views
+    near_match_weight_ : float, weight of the evidence of near matches
     outlier_probability_ : float, probability that the model is uninformative about a trial
-    n_speakers_ : int, number of speakers in the fit
+    n_speakers_ : int, number of enrolled speakers in the fit
 
     Examples
     --------
@@ -150,13 +158,19 @@ class AmountCalibrator(Calibrator):
         return self
 
     def _fit_ranges(self, measures: Measures, weights: Array) -> Array:
-        """Set the range and the typical amount of each measure; return the amounts (n, measures) of the trials."""
+        """Store the range and the weighted mean of each measure, and return the amounts of all trials.
+
+        measures : {name: (n,) values}
+        weights : (n,) weights of the trials with sum 1
+        return : (n, measures) values minus the smallest value of the measure
+        """
         self.measures_ = {}
         for name, values in measures.items():
             column = np.asarray(values, dtype=np.float64)
             if column.shape != weights.shape or not np.isfinite(column).all():
                 raise DataError(
-                    f"expected one finite number of {name!r} per trial, {weights.shape}; got shape {column.shape}"
+                    f"measures[{name!r}] must have one finite number per trial, shape {weights.shape}; "
+                    f"got shape {column.shape} with {np.count_nonzero(~np.isfinite(column))} NaN or infinite"
                 )
             least, largest = float(column.min()), float(column.max())
             # rounding may move the mean of equal amounts out of their range
@@ -165,12 +179,21 @@ class AmountCalibrator(Calibrator):
         return self._amounts(measures, weights.shape)
 
     def _amounts(self, measures: Measures | None, shape: tuple[int, ...]) -> Array:
-        """Return the amounts above the least of the fit, (*shape, measures), limited to its range."""
+        """Return each measure minus its smallest value in the fit, clipped to the range of the fit.
+
+        measures : {name: values that broadcast to `shape`}; a missing measure gets its typical
+            amount
+        shape : shape of the trials
+        return : (*shape, measures)
+        """
         columns = []
         for name, (least, largest, typical) in self.measures_.items():
             values = np.asarray((measures or {}).get(name, typical), dtype=np.float64)
             if np.isnan(values).any():
-                raise DataError(f"the measure {name!r} is NaN for some trials: give a number")
+                raise DataError(
+                    f"measures[{name!r}] is NaN for some trials: give a number for each trial, or leave out the "
+                    "measure to use its typical amount"
+                )
             columns.append(np.broadcast_to(np.clip(values, least, largest) - least, shape))
         return np.stack(columns, axis=-1) if columns else np.zeros((*shape, 0))
 
@@ -183,11 +206,19 @@ class AmountCalibrator(Calibrator):
         truth: IntArray,
         weights: Array,
     ) -> None:
-        """Fit the weights of the columns of all views and of the joint evidence, and store slopes and constants."""
+        """Fit the weights of the designs of all views and of the joint evidence; store slopes, constants and weights.
+
+        designs : {view: design of n trials}
+        shared : {view: (hypotheses,) mask of the hypotheses that contain the view}
+        joint : (n, hypotheses) joint evidence, see `_raw_llrs`
+        hypotheses : names of the hypotheses, in the order of the columns of `joint`
+        truth : (n,) index of the true hypothesis
+        weights : (n,) weights of the trials with sum 1
+        """
         occurring = np.unique(truth)
         columns = {view: design.columns for view, design in designs.items()}
         priors = [design.prior() for design in designs.values()]
-        # columns: centre, deviation and lower bound of each weight; the last is that of the joint evidence
+        # columns: mean, standard deviation and lower bound; the last row is the weight of the joint evidence
         prior = np.concatenate([*priors, [[1.0, WEIGHT_DEVIATION, 0.0]]])
         fitted = _fit_additive(
             columns,
@@ -217,7 +248,20 @@ class AmountCalibrator(Calibrator):
         near_matches: NearMatches | None = None,
         measures: Measures | None = None,
     ) -> dict[Hypothesis, Array]:
-        """Return calibrated log-likelihoods; `logs` must contain the hypothesis of each view alone."""
+        """Return calibrated log-likelihoods, one array per hypothesis.
+
+        Parameters
+        ----------
+        logs : {hypothesis: log-likelihoods}; must contain the hypothesis of each view alone, such
+            as ("speaker",)
+        near_matches : evidence of near matches of the trials, if any
+        measures : {name: amounts of evidence of the trials}; a missing measure gets its typical
+            amount
+
+        Returns
+        -------
+        dict of {hypothesis: log-likelihoods}, arrays of the shape of those in `logs`
+        """
         return self.add_outliers(self.without_outliers(logs, near_matches, measures))
 
     def without_outliers(
@@ -226,7 +270,11 @@ class AmountCalibrator(Calibrator):
         near_matches: NearMatches | None = None,
         measures: Measures | None = None,
     ) -> LogLikelihoods:
-        """Return sums of the LLRs of views, with near matches and without the outlier probability."""
+        """Return calibrated log-likelihoods before the outlier probability is mixed in.
+
+        Each is the sum of the calibrated LLRs of the hypothesis' views, its joint evidence and its
+        near matches. The parameters are those of `transform`.
+        """
         check_is_fitted(self, "slopes_")
         raw, joint = _raw_llrs(logs)
         amounts = self._amounts(measures, joint.shape[:-1])
@@ -247,20 +295,31 @@ class AmountCalibrator(Calibrator):
         return with_near_matches(by_hypothesis, near_matches)
 
     def add_outliers(self, logs: LogLikelihoods) -> dict[Hypothesis, Array]:
-        """Return calibrated log-likelihoods from sums of the LLRs of views, mixed with the outlier probability."""
+        """Return log posteriors at equal priors, mixed with the outlier probability.
+
+        logs : {hypothesis: log-likelihoods} from `without_outliers`
+        """
         return with_outliers(logs, self.outlier_probability_)  # (V18)
 
     def shift(self, condition: str, constants: Mapping[str, float]) -> Self:
-        """Add a condition of the recordings, such as a narrow band: a measure between 0 and 1 that shifts LLRs.
+        """Add a condition of the recordings, such as a narrow band, which shifts the LLR of each view.
 
-        Trials without the measure count as 0. The slopes do not depend on conditions.
+        A condition is a measure between 0 and 1. `transform` adds its constant times the measure;
+        trials without the measure count as 0. Slopes do not depend on conditions.
 
-        constants : {view: LLR that is added where the measure is 1}
+        Parameters
+        ----------
+        condition : name of the new measure
+        constants : {view: LLR added where the measure is 1}; 0 for views that are left out
+
+        Returns
+        -------
+        self
         """
         check_is_fitted(self, "slopes_")
         if condition in self.measures_:
             raise ParameterError(
-                f"the calibration has the condition {condition!r} already: add each condition once"
+                f"the calibrator already has a measure or condition named {condition!r}: choose another name"
             )
         self.measures_[condition] = [0.0, 1.0, 0.0]
         for view, row in self.constants_.items():
@@ -268,11 +327,16 @@ class AmountCalibrator(Calibrator):
         return self
 
     def check_state(self) -> None:
-        """Raise an error unless the calibrator gives finite log-likelihoods for ordinary input."""
+        """Raise `DataError` if a loaded calibrator has inconsistent parameters or gives infinite or
+        NaN log-likelihoods.
+        """
         _check_numbers(self.slopes_, "slopes_")
         _check_numbers(self.constants_, "constants_")
         if set(self.slopes_) != set(self.constants_):
-            raise DataError("slopes_ and constants_ must have the same views")
+            raise DataError(
+                f"the calibrator's slopes_ and constants_ must have the same views; got {list(self.slopes_)} and "
+                f"{list(self.constants_)}"
+            )
         if not isinstance(self.measures_, dict):
             raise DataError(
                 f"measures_ must be a dict with a range per measure; got {type(self.measures_).__name__}"
@@ -291,17 +355,20 @@ class AmountCalibrator(Calibrator):
         check_answers(self, lambda X: [*self.transform(dict.fromkeys(hypotheses, X)).values()], 1)
         for least, largest, typical in self.measures_.values():
             if not -np.inf < least <= typical <= largest < np.inf:
-                raise DataError("the range of a measure is empty or infinite")
+                raise DataError(
+                    "each row of the calibrator's measures_ must be finite with smallest <= typical <= largest; "
+                    f"got smallest {least}, typical {typical}, largest {largest}"
+                )
 
     @property
     def largest_llr(self) -> float:
-        """Upper bound of the log ratio of the first hypothesis to the mean of the others."""
+        """Largest LLR that the outlier probability allows: first hypothesis against the mean of the others."""
         check_is_fitted(self, "slopes_")
         share = self.outlier_probability_ / 2 ** len(self.slopes_)
         return float(np.log1p(share - self.outlier_probability_) - np.log(share))
 
     def describe(self) -> Json:
-        """Return the parameters as plain values."""
+        """Return the fitted parameters as plain values, by name."""
         return {
             "class": type(self).__name__,
             "measures": self.measures_,
@@ -315,16 +382,22 @@ class AmountCalibrator(Calibrator):
 
 
 class ViewDesign(NamedTuple):
-    """Design matrix of one view; lower bounds of its weights keep LLRs of impostors from rising with the evidence.
+    """Design matrix of one view: the view's LLR is linear in its columns, with lower bounds on the weights.
 
-    The fitted weights are a_0, a_k, b_0, c_k and, if there is near-match evidence, its weight. Every b_k follows from
-    them (docs/math.md, section 9.14): with q the high quantile of `growth` and M the largest amounts,
+    For measures k = 1..K, the LLR of the view is (a_0 + sum over k of a_k m_k) V + b_0 + sum over k
+    of b_k m_k, with V the raw LLR and m_k the amount of measure k, at most M_k. The high quantile
+    of the impostors' raw LLRs is q(m) = q_0 + sum over k of q_k m_k (`ImpostorGrowth`). For LLRs of
+    impostors not to rise with the amounts, b_k must satisfy (V17 in docs/math.md, section 9.14)
 
-        b_k = -a_k q(M) - q_k (a_0 + sum over j of a_j M_j) - c_k,   c_k >= 0
+        b_k = -a_k q(M) - q_k (a_0 + sum over j of a_j M_j) - c_k,   a_k >= 0,  c_k >= 0
 
-    columns : (n, weights)
-    ranges : (measures,) largest amounts M_k
-    growth : high quantile of impostors' raw LLRs, by amount
+    So the fit estimates a_0, a_k, b_0, c_k and, if there is near-match evidence, its weight; b_k
+    follows.
+
+    columns : (n, weights) values by which a_0, a_1..a_K, b_0, c_1..c_K and the near-match weight
+        are multiplied
+    ranges : (K,) largest amounts M_k
+    growth : the quantile q(m)
     """
 
     columns: Array
@@ -335,8 +408,11 @@ class ViewDesign(NamedTuple):
     def of(
         cls, raw: Array, amounts: Array, growth: ImpostorGrowth, same: Array | None
     ) -> ViewDesign:
-        """Return the design of a view from raw LLRs (n,) and amounts (n, measures).
+        """Build the design of a view.
 
+        raw : (n,) raw LLRs of the view
+        amounts : (n, measures) amounts above the smallest of the fit
+        growth : high quantile of the impostors' raw LLRs as a function of the amounts
         same : (n,) near-match evidence about the view; None: there is none
         """
         ranges = amounts.max(axis=0, initial=0.0)
@@ -352,7 +428,7 @@ class ViewDesign(NamedTuple):
         return cls(np.concatenate(columns, axis=1), ranges, growth)
 
     def prior(self) -> Array:
-        """Return (columns, 3) centre, deviation and lower bound of each weight."""
+        """Return the prior of each weight, (weights, 3): mean, standard deviation and lower bound."""
         count = len(self.ranges)
         per_range = 1.0 / np.maximum(self.ranges, 1e-9)
         rows = [[1.0, WEIGHT_DEVIATION, 0.0]]
@@ -364,7 +440,12 @@ class ViewDesign(NamedTuple):
         return np.array(rows)
 
     def coefficients(self, weights: Array) -> tuple[list[float], list[float], float | None]:
-        """Return (a_0, a_k ...), (b_0, b_k ...) and the weight of near-match evidence from the fitted weights."""
+        """Convert fitted weights to slopes and constants.
+
+        weights : (weights,) in the order of `columns`
+        return : slopes [a_0, a_1 ...], constants [b_0, b_1 ...], and the weight of near-match
+            evidence (None: there is none)
+        """
         count = len(self.ranges)
         slopes = weights[: count + 1]
         extra = weights[count + 2 : 2 * count + 2]
@@ -382,28 +463,37 @@ class ViewDesign(NamedTuple):
 
 
 class ImpostorGrowth(NamedTuple):
-    """High quantile of impostors' raw LLRs as a linear function of the amounts of evidence.
+    """High quantile of the impostors' raw LLRs as a linear function of the amounts of evidence.
 
-    For amounts m_k, one per measure, the quantile is q(m) = q_0 + sum over k of q_k m_k, with q_k >= 0.
+    For amounts m_k, one per measure k, the quantile is q(m) = q_0 + sum over k of q_k m_k, with q_k
+    >= 0.
 
-    least : q_0, the quantile at the least amounts
-    slopes : (measures,) q_k
+    least : q_0, the quantile at the smallest amounts (all m_k = 0)
+    slopes : (measures,) growth q_k of the quantile per unit of m_k
     """
 
     least: float
     slopes: Array
 
     def at(self, amounts: Array) -> float:
-        """Return q(m) for amounts m, (measures,)."""
+        """Return the quantile q(m) at the amounts m, (measures,)."""
         return float(self.least + self.slopes @ amounts)
 
 
 def impostor_growth(
     raw: Array, amounts: Array, is_impostor: BoolArray, corpora: Names, quantile: float
 ) -> ImpostorGrowth:
-    """Estimate how a high quantile of impostors' raw LLRs grows with the amount of evidence.
+    """Estimate how a high quantile of the impostors' raw LLRs grows with the amounts of evidence.
 
-    The slopes come from a quantile regression with a constant per corpus; q_0 is the largest of these constants.
+    A quantile regression with one constant per corpus gives the slopes; negative slopes become 0.
+    The quantile at the smallest amounts is that of the corpus where it is largest. Without
+    impostors everything is 0.
+
+    raw : (n,) raw LLRs of one view
+    amounts : (n, measures) amounts above the smallest of the fit
+    is_impostor : (n,) mask of the trials that do not share the view
+    corpora : (n,) corpus of each trial
+    quantile : which quantile, between 0 and 1
     """
     # slow to import, and only a fit needs it
     from sklearn.linear_model import QuantileRegressor
@@ -438,16 +528,21 @@ def impostor_growth(
 
 
 def _raw_llrs(logs: LogLikelihoods) -> tuple[dict[str, Array], Array]:
-    """Return the raw LLR of each view alone, and the joint evidence, (..., hypotheses).
+    """Split log-likelihoods of hypotheses into the raw LLR of each view and joint evidence.
 
-    The joint evidence of a hypothesis is its log-likelihood minus the raw LLRs of its views.
+    The raw LLR of a view is the log-likelihood of sharing this view alone minus that of sharing
+    nothing. The joint evidence of a hypothesis is its log-likelihood minus that of sharing nothing
+    and minus the raw LLRs of its views.
+
+    logs : {hypothesis: (...) log-likelihoods}
+    return : {view: (...) raw LLRs}, and (..., hypotheses) joint evidence
     """
     views = list(dict.fromkeys(view for h in logs for view in h))
     missing = [view for view in views if (view,) not in logs]
     if missing:
         raise DataError(
-            f"logs: the hypothesis {(missing[0],)} is missing, the log-likelihood that the sides share {missing[0]!r} "
-            "alone"
+            f"logs must contain the hypothesis {(missing[0],)}: the log-likelihood that the two sides share "
+            f"{missing[0]!r} and nothing else"
         )
     arrays = {h: np.asarray(values, dtype=np.float64) for h, values in logs.items()}
     nothing = arrays.get((), np.zeros_like(next(iter(arrays.values()))))
@@ -458,12 +553,18 @@ def _raw_llrs(logs: LogLikelihoods) -> tuple[dict[str, Array], Array]:
     ]
     stacked = np.stack(joint, axis=-1)
     if not np.isfinite(stacked).all():
-        raise NumericalError("some log-likelihoods are NaN or infinite: leave these trials out")
+        raise NumericalError(
+            "some log-likelihoods in logs are NaN or infinite: leave these trials out of the calibration"
+        )
     return raw, stacked
 
 
 def _impostor_pairs(enrolled: Names, test_speakers: ArrayLike | None) -> int:
-    """Return the number of pairs of different people; without the speakers of the tests, the number of people."""
+    """Count the distinct pairs of different people among the trials, but at least the enrolled people.
+
+    enrolled : (n,) speaker of the enrolment of each trial
+    test_speakers : (n,) speaker of the test; None: return the number of enrolled people
+    """
     people = len(np.unique(enrolled))
     if test_speakers is None:
         return people
@@ -482,15 +583,18 @@ def _fit_additive(
     speakers: float,
     outlier_probability: float,
 ) -> Array:
-    """Fit weights of columns by multinomial regression of log-likelihoods that are sums over views.
+    """Fit weights by multinomial logistic regression, where log-likelihoods of hypotheses are sums over views.
 
-    columns : {view: (n, columns)}
-    shared : {view: (hypotheses,) mask of the hypotheses that share it}
-    joint : (n, hypotheses) evidence whose weight is the last
+    columns : {view: (n, columns) design of the view}
+    shared : {view: (hypotheses,) mask of the hypotheses that contain the view}
+    joint : (n, hypotheses) joint evidence; its weight is the last one
     truth : (n,) index of the true hypothesis
     trial_weights : (n,) weights with sum 1
-    prior : (weights, 3) centre, standard deviation and lower bound of each weight, relative to a common scale
-    speakers : weight of all trials relative to the prior
+    prior : (weights, 3) mean, standard deviation and lower bound of each weight, relative to a
+        common scale
+    speakers : number of observations that all trials together count as, against the prior
+    outlier_probability : probability that a trial is uninformative
+    return : (weights,) fitted weights in the order of `prior`, times the fitted scale
     """
     n, n_hypotheses = joint.shape
     rows = np.arange(n)
@@ -505,7 +609,7 @@ def _fit_additive(
     def cost(theta: Array) -> tuple[float, Array]:
         """Return the penalised negative log-likelihood per trial, and its gradient.
 
-        theta : log scale, weights relative to the scale
+        theta : (1 + weights,) log of the common scale, then the weights relative to it
         """
         scale = np.exp(theta[0])
         weights = theta[1:]
@@ -545,17 +649,25 @@ def _fit_additive(
         options={"maxiter": 2000, "maxfun": 5000},
     )
     if not np.isfinite(result.x).all():
-        raise NumericalError("the calibration is not finite: check that the log-likelihoods are")
+        raise NumericalError(
+            "the fit of the calibration gave NaN or infinite weights: check the log-likelihoods for extreme values"
+        )
     fitted: Array = np.exp(result.x[0]) * result.x[1:]
     return fitted
 
 
 def _check_numbers(table: object, name: str) -> None:
-    """Raise an error unless a table has at least one finite number for each view."""
+    """Raise `DataError` unless each view of the table has at least one coefficient and all are finite.
+
+    table : value of a loaded attribute, expected as {view: {name: number}}
+    name : name of the attribute for the message
+    """
     if not isinstance(table, dict) or not all(
         isinstance(row, dict)
         and row
         and all(isinstance(x, int | float) and np.isfinite(x) for x in row.values())
         for row in table.values()
     ):
-        raise DataError(f"{name} must give finite coefficients for each view")
+        raise DataError(
+            f"the calibrator's {name} must map each view to finite coefficients by name; got {table!r}"
+        )

@@ -1,4 +1,4 @@
-"""Interface of the calibrators that a bundle applies to the log-likelihoods of hypotheses."""
+"""Base class of the calibrators that a bundle (a trained model file) applies to log-likelihoods of hypotheses."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from ..scoring.question import Hypothesis, LogLikelihoods, NearMatches
 from ..sklearn_interface import Estimator
 
 Measures = Mapping[str, Array]
-"""Amounts of evidence per trial by name, such as log seconds of speech; see `Deployable.evidence_measures`."""
+"""Amounts of evidence per trial by name, {name: (n,) values}, such as log seconds of speech.
+
+See `Deployable.evidence_measures`.
+"""
 
 
 class GraphArray(Protocol):
-    """Array of an ONNX graph: an operation on it adds a node."""
+    """Array in an ONNX graph: each arithmetic operation adds a node to the graph."""
 
     def __add__(self, other: Self | float, /) -> Self: ...
     def __sub__(self, other: Self | float, /) -> Self: ...
@@ -31,21 +34,22 @@ G = TypeVar("G", bound=GraphArray)
 
 
 class Calibrator(Persistent, Estimator, ABC):
-    """Maps the log-likelihoods of hypotheses to calibrated ones, for one question.
+    """Base class: maps log-likelihoods of hypotheses to calibrated log-likelihoods, for one question.
 
-    A new calibrator is one file: a class with `fit`, `transform` and `FITTED`, and a line that imports it in
-    ``mvplda/calibration/__init__.py``, or an entry point of the group ``mvplda.calibrators``. Pass an instance to
-    `mvplda.train`; bundles apply and save it, and `mvplda.load` finds its class by name. The test of all calibrators,
-    ``tests/calibration/test_calibrators.py``, has an example.
+    To add a calibrator, write one module with a class that has `fit`, `transform` and `FITTED` (the
+    names of its fitted attributes). Import it in ``mvplda/calibration/__init__.py``, or register it
+    as an entry point of the group ``mvplda.calibrators``. Pass an instance to `mvplda.train`:
+    bundles apply and save it, and `mvplda.load` finds its class by name.
+    ``tests/calibration/test_calibrators.py`` has an example.
     """
 
     KIND: ClassVar[str] = "calibrator"
 
     n_speakers_: int
-    """Number of speakers of the fit."""
+    """Number of enrolled speakers in the fit."""
 
     outlier_probability_: float = 0.0
-    """Probability that the model is uninformative about a trial; 0 if the calibrator has none."""
+    """Probability that the model is uninformative about a trial; 0 for calibrators without outliers."""
 
     @abstractmethod
     def fit(
@@ -63,13 +67,18 @@ class Calibrator(Persistent, Estimator, ABC):
 
         Parameters
         ----------
-        logs : {hypothesis: (n,) log-likelihoods}, the first hypothesis shares all views
+        logs : {hypothesis: (n,) log-likelihoods}; the first hypothesis shares all views
         truth : (n,) index of the true hypothesis of each trial among the keys of `logs`
         speakers : (n,) speaker of the enrolment of each trial
-        corpora : (n,) corpus of each trial; all corpora have the same total weight. None: a single corpus
-        near_matches : evidence from parts of the recordings, per trial
+        corpora : (n,) corpus of each trial; all corpora have the same total weight. None: a single
+            corpus
+        near_matches : near-match evidence per trial, if the scorer has it
         measures : amounts of evidence, {name: (n,)}
         test_speakers : (n,) speaker of the test of each trial, if known
+
+        Returns
+        -------
+        self
         """
 
     @abstractmethod
@@ -79,9 +88,17 @@ class Calibrator(Persistent, Estimator, ABC):
         near_matches: NearMatches | None = None,
         measures: Measures | None = None,
     ) -> LogLikelihoods:
-        """Return calibrated log-likelihoods, of the shape of those in `logs`.
+        """Return calibrated log-likelihoods.
 
-        near_matches, measures : near-match evidence and amounts of evidence of the trials, if the scorer has them
+        Parameters
+        ----------
+        logs : {hypothesis: log-likelihoods}, arrays of one shape
+        near_matches : near-match evidence of the trials, if the scorer has it
+        measures : amounts of evidence of the trials, {name: values}, if the scorer has them
+
+        Returns
+        -------
+        dict of {hypothesis: log-likelihoods}, arrays of the shape of those in `logs`
         """
 
     def without_outliers(
@@ -90,38 +107,52 @@ class Calibrator(Persistent, Estimator, ABC):
         near_matches: NearMatches | None = None,
         measures: Measures | None = None,
     ) -> LogLikelihoods:
-        """Return calibrated log-likelihoods before the outlier probability is mixed in (`add_outliers`).
+        """Return calibrated log-likelihoods before the outlier probability is mixed in.
 
-        The outlier probability limits every LLR, so thresholds of halves apply to these (`Answer.half_llr`). Default:
-        those of `transform`, for a calibrator without an outlier probability.
+        The outlier probability bounds every LLR. Thresholds of a single view apply to unbounded
+        LLRs (`Answer.half_llr`), which come from this method. Calibrators without an outlier
+        probability inherit it: it returns the result of `transform`. The parameters are those of
+        `transform`.
         """
         return self.transform(logs, near_matches, measures)
 
     def add_outliers(self, logs: LogLikelihoods) -> LogLikelihoods:
-        """Include the outlier probability in the log-likelihoods of `without_outliers`.
+        """Mix the outlier probability into log-likelihoods of `without_outliers`.
 
-        The result is that of `transform`. Default: return `logs`, for a calibrator without an outlier probability.
+        The result equals that of `transform`. Calibrators without an outlier probability inherit
+        this method: it returns `logs` unchanged.
+
+        logs : {hypothesis: log-likelihoods}
         """
         return logs
 
     @property
     def largest_llr(self) -> float:
-        """Upper bound of calibrated log ratios; infinity if there is none."""
+        """Upper bound of calibrated LLRs; infinity if there is none."""
         return np.inf
 
     def graph(
         self, logs: Mapping[Hypothesis, G], log_sum: Callable[[Sequence[G]], G]
     ) -> dict[Hypothesis, G]:
-        """Return calibrated log-likelihoods as `transform` does, by operations of an ONNX graph.
+        """Return the calibrated log-likelihoods of `transform` as operations of an ONNX graph.
 
-        Optional; models with other calibrators cannot be exported.
+        Optional: a model can be exported only if its calibrator overrides this method.
 
-        log_sum : returns the log of the sum of exponentials, element by element
+        Parameters
+        ----------
+        logs : {hypothesis: graph array of log-likelihoods}
+        log_sum : function from a list of graph arrays to the logarithm of the sum of their
+            exponentials
+
+        Raises
+        ------
+        ParameterError
+            The calibrator has no such graph.
         """
         raise ParameterError(
-            f"{type(self).__name__} has no form as a graph: calibrate the model with a HypothesisCalibrator"
+            f"a model with {type(self).__name__} cannot be exported to ONNX: calibrate it with a HypothesisCalibrator"
         )
 
     def describe(self) -> Json:
-        """Return the parameters as plain values."""
+        """Return the settings and the outlier probability as plain values, by name."""
         return {**super().describe(), "outlier probability": self.outlier_probability_}

@@ -1,7 +1,8 @@
 """Calibration of the log-likelihoods of hypotheses by multinomial logistic regression.
 
-`HypothesisCalibrator` calibrates a model for one question, `mvplda.calibration.scores.LinearCalibrator` a file of
-scores. Fit either on trials that are not part of the evaluation.
+`HypothesisCalibrator` calibrates a model for one question;
+`mvplda.calibration.scores.LinearCalibrator` calibrates a file of scores. Fit either of them on
+trials that are not part of the evaluation.
 """
 
 from __future__ import annotations
@@ -23,50 +24,61 @@ from ..sklearn_interface import check_is_fitted
 from .calibrator import Calibrator, G, Measures
 
 JOINT_EVIDENCE = "together"
-"""Key of the weight of the joint evidence of several views, beyond the evidence of each view."""
+"""Key in `weights_` of the weight of joint evidence: what several views add beyond the sum of the single views."""
 
 NEAR_MATCH_EVIDENCE = "parts of recordings"
-"""Key of the weight of the evidence from parts of the recordings, see `NearMatches.same`."""
+"""Key in `weights_` of the weight of near-match evidence, which comes from parts of the recordings
+(`NearMatches.same`).
+"""
 
 WEIGHT_DEVIATION = 0.5
 CONSTANT_DEVIATION = 1.0
 SCALE_DEVIATION = 3.0
-"""Standard deviations of the normal priors of a `HypothesisCalibrator`: weights (mean 1) and constants (mean 0), both
-relative to a common scale, and the logarithm of that scale (mean 0)."""
+"""Standard deviations of the normal priors of a `HypothesisCalibrator`.
+
+WEIGHT_DEVIATION: weights (mean 1). CONSTANT_DEVIATION: constants (mean 0). Both are relative to a
+common scale. SCALE_DEVIATION: logarithm of that scale (mean 0).
+"""
 
 
 MAX_LOG_SCALE = 30.0
-"""Bound of the logarithm of the scale, far beyond its prior: the search must not overflow on its way."""
+"""Bound of the logarithm of the scale, far beyond its prior, so that the optimiser's steps do not overflow."""
 
 
 class HypothesisCalibrator(Calibrator):
-    """Calibrates the log-likelihoods of hypotheses, so that ratios and posteriors come from the same numbers.
+    """Calibrates the log-likelihoods of hypotheses, so that LLRs and posteriors come from the same numbers.
 
-    A hypothesis h is the set of views that both sides share. With L(h) its log-likelihood relative to "nothing is
-    shared", L(v) that of the view v alone, d the outlier probability, and n hypotheses,
+    A hypothesis h is the set of views that both sides share. Let L(h) be its log-likelihood minus
+    that of sharing nothing, L(v) the same for the view v alone, s(h) the near-match evidence about
+    a view of h (`NearMatches.same`; 0 if there is none), d the outlier probability and n the number
+    of hypotheses. Then
 
-        C(h) = sum over v in h of w_v L(v)  +  w_together (L(h) - sum over v in h of L(v))  +  w_parts s(h)  +  c_h
-        calibrated(h) = log((1 - d) exp C(h) / sum exp C  +  d / n)
+        C(h) = sum over v in h of w_v L(v)  +  w_together (L(h) - sum over v in h of L(v))  +
+        w_parts s(h)  +  c_h
+        calibrated(h) = log((1 - d) exp C(h) / sum over g of exp C(g)  +  d / n)
 
-    The weights w are at least 0; s(h) is the evidence of parts of the recordings about a view of h
-    (`NearMatches.same`), if there is any. The outlier probability bounds the LLR of every trial. It is hardly below
-    ``errors`` / speakers, because few speakers cannot show that errors are rare, however many trials they have.
+    with fitted weights w >= 0 and constants c_h; w_together multiplies the joint evidence and
+    w_parts the near-match evidence. The outlier probability bounds the LLR of every trial. It is
+    seldom below ``errors`` / speakers, because few speakers cannot show that errors are rare,
+    however many trials they have.
 
-    All parameters are fitted by multinomial logistic regression on trials of held-out people. Each hypothesis has the
-    same total weight, whatever its number of trials. With few speakers, weights stay near 1 and constants near 0.
+    All parameters are fitted by multinomial logistic regression on trials of held-out people. Each
+    hypothesis has the same total weight, whatever its number of trials. With few speakers, weights
+    stay near 1 and constants near 0.
 
     Parameters
     ----------
     errors : float
-        Prior of the outlier probability: number of uninformative trials that are assumed in addition to the observed
-        ones, which count as one trial per speaker. 0.5 is Jeffreys' prior.
+        Number of uninformative trials that the prior of the outlier probability adds to the
+        observed trials. All trials of one speaker together count as a single observation. 0.5 is
+        Jeffreys' prior.
 
     Attributes
     ----------
     weights_ : dict of {view, "together" or "parts of recordings": weight}
     constants_ : dict of {"speaker+phrase", "speaker", ...: constant}; "nothing" has 0
     outlier_probability_ : float, probability that the model is uninformative about a trial
-    n_speakers_ : int, number of speakers in the fit
+    n_speakers_ : int, number of enrolled speakers in the fit
 
     Examples
     --------
@@ -108,7 +120,9 @@ class HypothesisCalibrator(Calibrator):
         hypotheses = list(logs)
         evidence, names = _evidence_columns(logs, near_matches)
         if not np.isfinite(evidence).all():
-            raise NumericalError("some log-likelihoods are NaN or infinite: leave these trials out")
+            raise NumericalError(
+                "some log-likelihoods in logs are NaN or infinite: leave these trials out of the calibration"
+            )
         truth = check_truth(truth, len(evidence), len(hypotheses))
         occurring = np.unique(truth)
         self.n_speakers_ = len(np.unique(as_array(speakers)))
@@ -133,10 +147,19 @@ class HypothesisCalibrator(Calibrator):
         near_matches: NearMatches | None = None,
         measures: Measures | None = None,
     ) -> dict[Hypothesis, Array]:
-        """Return calibrated log-likelihoods; `logs` must contain the hypothesis of each view alone.
+        """Return calibrated log-likelihoods, one array per hypothesis.
 
-        near_matches : evidence of near matches, added to C(h) before the outlier probability
+        Parameters
+        ----------
+        logs : {hypothesis: log-likelihoods}; must contain the hypothesis of each view alone, such
+            as ("speaker",)
+        near_matches : near-match evidence of the trials, added before the outlier probability is
+            mixed in
         measures : not used
+
+        Returns
+        -------
+        dict of {hypothesis: log-likelihoods}, arrays of the shape of those in `logs`
         """
         return self.add_outliers(self.without_outliers(logs, near_matches))
 
@@ -146,7 +169,11 @@ class HypothesisCalibrator(Calibrator):
         near_matches: NearMatches | None = None,
         measures: Measures | None = None,
     ) -> LogLikelihoods:
-        """Return C(h), with near matches and without the outlier probability."""
+        """Return C(h) of the class description for each hypothesis h, including near matches,
+        without the outlier probability.
+
+        The parameters are those of `transform`.
+        """
         check_is_fitted(self, "weights_")
         evidence, names = _evidence_columns(logs, near_matches)
         weights = np.array([self.weights_.get(name, 1.0) for name in names])
@@ -158,11 +185,14 @@ class HypothesisCalibrator(Calibrator):
         return with_near_matches(by_hypothesis, near_matches)
 
     def add_outliers(self, logs: LogLikelihoods) -> dict[Hypothesis, Array]:
-        """Return calibrated log-likelihoods from C(h), mixed with the outlier probability."""
+        """Return log posteriors at equal priors, mixed with the outlier probability.
+
+        logs : {hypothesis: log-likelihoods} from `without_outliers`
+        """
         return with_outliers(logs, self.outlier_probability_)
 
     def check_state(self) -> None:
-        """Raise an error unless the calibrator gives finite log-likelihoods for ordinary input."""
+        """Raise an error if a loaded calibrator gives infinite or NaN log-likelihoods for ordinary input."""
         views = [
             view for view in self.weights_ if view not in (JOINT_EVIDENCE, NEAR_MATCH_EVIDENCE)
         ]
@@ -171,7 +201,7 @@ class HypothesisCalibrator(Calibrator):
 
     @property
     def largest_llr(self) -> float:
-        """Upper bound of the log ratio of the first hypothesis to the mean of the others."""
+        """Largest LLR that the outlier probability allows: first hypothesis against the mean of the others."""
         check_is_fitted(self, "weights_")
         share = self.outlier_probability_ / len(self.constants_)
         return float(np.log1p(share - self.outlier_probability_) - np.log(share))
@@ -198,7 +228,7 @@ class HypothesisCalibrator(Calibrator):
         }
 
     def describe(self) -> Json:
-        """Return the parameters as plain values."""
+        """Return the fitted parameters as plain values, by name."""
         return {
             "class": type(self).__name__,
             "weights": self.weights_,
@@ -211,14 +241,21 @@ class HypothesisCalibrator(Calibrator):
 def _evidence_columns(
     logs: LogLikelihoods, near_matches: NearMatches | None
 ) -> tuple[Array, list[str]]:
-    """Return the (..., hypotheses, columns) evidence that weights multiply, and the names of the columns.
+    """Return the evidence that the weights multiply, (..., hypotheses, columns), and the names of the columns.
 
-    The columns are the log-likelihoods of the views alone, the joint evidence, and the evidence of near matches.
+    The columns are one per view (log-likelihood of sharing the view alone, 0 for hypotheses without
+    it), the joint evidence if there are several views, and the near-match evidence if it is given.
+
+    logs : {hypothesis: (...) log-likelihoods}
+    near_matches : near-match evidence of the trials, if any
     """
     views = list(dict.fromkeys(view for h in logs for view in h))
     missing = [view for view in views if (view,) not in logs]
     if missing:
-        raise DataError(f"the log-likelihood of sharing {missing[0]!r} alone is missing from logs")
+        raise DataError(
+            f"logs must contain the hypothesis {(missing[0],)}: the log-likelihood that the two sides share "
+            f"{missing[0]!r} and nothing else"
+        )
     arrays = {h: np.asarray(values, dtype=np.float64) for h, values in logs.items()}
     zeros = np.zeros_like(next(iter(arrays.values())))
 
@@ -241,7 +278,14 @@ def _evidence_columns(
 
 
 def with_outliers(logs: LogLikelihoods, outlier_probability: float) -> dict[Hypothesis, Array]:
-    """Return log posteriors at equal priors, mixed with an outlier probability: log((1 - d) p(h) + d / hypotheses)."""
+    """Return log((1 - d) p(h) + d / n) for each hypothesis h.
+
+    p(h) is the posterior of h at equal priors, d the outlier probability and n the number of
+    hypotheses.
+
+    logs : {h: log-likelihoods}
+    outlier_probability : d, between 0 and 1
+    """
     stacked = np.stack(list(logs.values()), axis=-1)
     log_posterior = stacked - np.logaddexp.reduce(stacked, axis=-1, keepdims=True)
     log_outlier = np.log(outlier_probability / len(logs))
@@ -250,7 +294,10 @@ def with_outliers(logs: LogLikelihoods, outlier_probability: float) -> dict[Hypo
 
 
 def check_truth(truth: ArrayLike, n_trials: int, n_hypotheses: int) -> IntArray:
-    """Return the index of the true hypothesis of each trial; raise an error for other values."""
+    """Return `truth` as an integer array; raise `DataError` if it is invalid.
+
+    Valid are indices below `n_hypotheses`, one per trial, with at least two different values.
+    """
     indices = np.asarray(truth)
     if indices.shape != (n_trials,) or indices.dtype.kind not in "iu":
         raise DataError(
@@ -258,14 +305,26 @@ def check_truth(truth: ArrayLike, n_trials: int, n_hypotheses: int) -> IntArray:
             f"got {indices.dtype} of shape {indices.shape}"
         )
     if len(np.unique(indices)) < 2:
-        raise DataError("calibration needs trials of at least two hypotheses")
+        raise DataError(
+            "truth must contain at least two hypotheses, such as targets and impostors; all trials are of the same"
+        )
     if indices.min() < 0 or indices.max() >= n_hypotheses:
-        raise DataError(f"truth holds an index outside the {n_hypotheses} hypotheses of logs")
+        raise DataError(
+            f"truth must hold indices from 0 to {n_hypotheses - 1}, one per hypothesis of logs; got {indices.min()} "
+            f"to {indices.max()}"
+        )
     return indices
 
 
 def trial_weights(truth: IntArray, corpora: ArrayLike | None) -> Array:
-    """Return (n,) weights with sum 1: equal totals of all corpora, and of the hypotheses within each corpus."""
+    """Return weights of the trials, (n,) with sum 1.
+
+    All corpora have the same total weight; within a corpus, so have all hypotheses that occur in
+    it.
+
+    truth : (n,) index of the true hypothesis
+    corpora : (n,) corpus of each trial; None: a single corpus
+    """
     corpus_codes = np.zeros(len(truth), dtype=np.int64)
     if corpora is not None:
         corpus_codes = np.unique(as_array(corpora), return_inverse=True)[1]
@@ -280,25 +339,31 @@ def trial_weights(truth: IntArray, corpora: ArrayLike | None) -> Array:
 def _fit_multinomial(
     evidence: Array, truth: IntArray, trial_weights: Array, speakers: float, errors: float
 ) -> tuple[Array, Array, float]:
-    """Fit weights, constants (0 for the last hypothesis) and the outlier probability.
+    """Fit weights, constants and the outlier probability by penalised multinomial logistic regression.
 
     evidence : (n, hypotheses, columns)
     truth : (n,) index of the true hypothesis
     trial_weights : (n,) weights with sum 1
-    speakers : weight of all trials relative to the prior
-    errors : prior of the outlier probability
+    speakers : number of observations that all trials together count as, against the prior
+    errors : number of uninformative trials in the prior of the outlier probability
+    return : (columns,) weights, (hypotheses,) constants (0 for the last hypothesis), and the
+        outlier probability
     """
     n, n_hypotheses, n_columns = evidence.shape
     rows = np.arange(n)
-    # Weights and constants share a scale, so that scores that are not log-likelihoods, such as cosines, can be
-    # calibrated too: theta = (log scale, weights / scale, constants / scale, logit of the outlier probability).
+    # A common scale of weights and constants makes the fit suit scores of any size, such as cosines:
+    # theta = (log scale, weights / scale, constants / scale, logit of the outlier probability).
     first_constant = 1 + n_columns
     sizes = [1, n_columns, n_hypotheses - 1]
     centre = np.repeat([0.0, 1.0, 0.0], sizes)
     deviation = np.repeat([SCALE_DEVIATION, WEIGHT_DEVIATION, CONSTANT_DEVIATION], sizes)
 
     def cost(theta: Array) -> tuple[float, Array]:
-        """Return the penalised negative log-likelihood per trial, and its gradient."""
+        """Return the penalised negative log-likelihood per trial, and its gradient.
+
+        theta : log of the scale, weights and constants relative to the scale, logit of the outlier
+            probability
+        """
         scale = np.exp(theta[0])
         weights = theta[1:first_constant]
         constants = np.append(theta[first_constant:-1], 0.0)
@@ -310,7 +375,7 @@ def _fit_multinomial(
         true_posterior = posterior[rows, truth]
         likelihood = (1 - d) * true_posterior + d / n_hypotheses
 
-        # Gradient with respect to the logs of each trial, then by the chain rule.
+        # Gradient with respect to the log-likelihoods of each trial; the chain rule gives that of theta.
         responsibility = trial_weights * (1 - d) * true_posterior / likelihood
         slope = posterior * responsibility[:, None]
         slope[rows, truth] -= responsibility
@@ -339,7 +404,9 @@ def _fit_multinomial(
 
     result = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=Bounds(lower, upper))
     if not np.isfinite(result.x).all():
-        raise NumericalError("the calibration is not finite: check that the log-likelihoods are")
+        raise NumericalError(
+            "the fit of the calibration gave NaN or infinite weights: check the log-likelihoods for extreme values"
+        )
 
     scaled = np.exp(result.x[0]) * result.x[1:-1]
     weights = scaled[:n_columns]

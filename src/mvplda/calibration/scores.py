@@ -22,10 +22,10 @@ from ..persistence import Persistent, check_answers
 from ..sklearn_interface import Estimator, check_is_fitted
 
 LLR_DEVIATION = 30.0
-"""Standard deviation of the prior of the slope, for scores of unit variance: that of large but plausible LLRs."""
+"""Standard deviation of the slope's normal prior, on scores of unit variance: it allows large but plausible LLRs."""
 
 ENOUGH_SPEAKERS = 30
-"""Effective number of speakers below which a fit warns."""
+"""A fit with a smaller effective number of speakers warns."""
 
 
 class LinearCalibrator(Persistent, Estimator):
@@ -33,16 +33,18 @@ class LinearCalibrator(Persistent, Estimator):
 
     Targets and non-targets have the same total weight, whatever their numbers.
 
-    The slope has a normal prior: mean 0 and standard deviation 30 on scores of unit variance, which allows for large
-    LLRs. Trials of one speaker are nearly redundant, so that each speaker counts as two trials, a target and a
-    non-target, against the prior. With few speakers the prior makes LLRs smaller; with many it has no effect. It
-    keeps the slope finite if the scores separate targets from non-targets.
+    The slope has a normal prior with mean 0 and standard deviation 30, on scores scaled to unit
+    variance. The prior allows large LLRs, and keeps the slope finite if the scores separate targets
+    from non-targets. Trials of one speaker are nearly redundant, so each speaker counts only as one
+    target and one non-target trial against the prior. With few speakers the prior makes LLRs
+    smaller; with many it has no effect.
 
     Parameters
     ----------
     by_kind : bool
-        Give each kind of non-target (IW, IC, TW) the same total weight. If all pairs of a list are trials, most of them
-        are IW (impostor, wrong phrase), which then dominate a calibration with equal weights per trial.
+        Give each kind of non-target trial (IW, IC, TW; see the glossary) the same total weight. If
+        all pairs of a list are trials, most of them are IW (impostor, wrong phrase) and dominate a
+        calibration with equal weights per trial.
 
     Attributes
     ----------
@@ -67,15 +69,20 @@ class LinearCalibrator(Persistent, Estimator):
         self.by_kind = by_kind
 
     def fit(self, scores: ArrayLike, kinds: Kinds, *, speakers: ArrayLike | None = None) -> Self:
-        """Fit to trials.
+        """Fit slope and intercept to trials.
 
         Parameters
         ----------
         scores : scores of any shape
-        kinds : kind of each trial (TC, TW, IC, IW; target, nontarget), masks by kind, or a mask of the targets, as for
-            `mvplda.metrics.evaluate`
-        speakers : speaker of the enrolment of each trial; fewer than 30 give a `FewSpeakersWarning`. None: unknown,
-            and each target trial counts as a speaker
+        kinds : kind of each trial (TC, TW, IC, IW; target, nontarget), masks by kind, or a mask of
+            the targets, as for `mvplda.metrics.evaluate`
+        speakers : speaker of the enrolment of each trial, in the shape of `scores`. Fewer than 30
+            speakers give a `FewSpeakersWarning`. None: unknown; each target trial counts as a
+            speaker
+
+        Returns
+        -------
+        self
         """
         # slow to import, and only a fit needs it
         from sklearn.exceptions import ConvergenceWarning
@@ -85,7 +92,9 @@ class LinearCalibrator(Persistent, Estimator):
         groups = {kind: mask for kind, mask in as_masks(kinds, values.shape).items() if mask.any()}
         targets = groups.pop(target_kind(groups))
         if not groups:
-            raise DataError("calibration needs target and non-target trials; all are targets")
+            raise DataError(
+                "calibration needs target and non-target trials; all trials given are targets"
+            )
         if not self.by_kind:
             groups = {"all": np.any(list(groups.values()), axis=0)}
         weights = 0.5 / targets.sum() * targets
@@ -114,38 +123,50 @@ class LinearCalibrator(Persistent, Estimator):
         self.slope_ = float(regression.coef_[0, 0] / scale)
         self.intercept_ = float(regression.intercept_[0] - self.slope_ * centre)
         if not np.isfinite(self.intercept_):
-            raise NumericalError("the calibration is not finite: scale the scores to ordinary size")
+            raise NumericalError(
+                "the fit of the calibration gave a NaN or infinite intercept: the scores are too large or too small; "
+                "multiply them by a constant so that they are between -1000 and 1000"
+            )
         if self.slope_ < 0:
             warnings.warn(
-                f"the slope is {self.slope_:.3g}: higher scores have fewer targets. Check whether the score is a "
-                "distance (negate it), or whether the labels are swapped",
+                f"the slope of the calibration is {self.slope_:.3g}: targets have lower scores than non-targets. "
+                "Negate the scores if they are distances, or check whether the labels are swapped",
                 ReversedScoresWarning,
                 stacklevel=2,
             )
         return self
 
     def transform(self, scores: ArrayLike) -> Array:
-        """Return calibrated natural-log LLRs of the shape of the scores."""
+        """Return calibrated natural-log LLRs, in the shape of `scores`."""
         check_is_fitted(self, "slope_")
         return np.asarray(self.slope_ * _finite(scores) + self.intercept_)
 
     def check_state(self) -> None:
-        """Raise an error unless the calibrator gives finite LLRs for ordinary scores."""
+        """Raise an error if a loaded calibrator gives infinite or NaN LLRs for ordinary scores."""
         self.slope_, self.intercept_ = float(self.slope_), float(self.intercept_)
         check_answers(self, self.transform, 1)
 
 
 def _finite(scores: ArrayLike) -> Array:
-    """Return scores as float64; refuse NaN and infinity."""
+    """Return scores as a float64 array; raise `DataError` if any is NaN or infinite."""
     array = np.asarray(scores, dtype=np.float64)
     count = np.count_nonzero(~np.isfinite(array))
     if count:
-        raise DataError(f"{count} trial(s) have a score that is NaN or infinite: leave them out")
+        raise DataError(
+            f"the scores of {count} of {array.size} trial(s) are NaN or infinite: leave these trials out"
+        )
     return array
 
 
 def _count_speakers(speakers: ArrayLike, targets: BoolArray) -> tuple[int, float]:
-    """Return the number and the effective number of speakers of the target trials; warn if they are few."""
+    """Return the number and the effective number of speakers of the target trials; warn if the latter is below 30.
+
+    The effective number is (sum of n_s)**2 / sum of n_s**2, with n_s the target trials of speaker
+    s.
+
+    speakers : speaker of each trial, in the shape of `targets`
+    targets : mask of the target trials
+    """
     names = as_array(speakers)
     if names.shape != targets.shape:
         raise LabelError(
@@ -155,9 +176,9 @@ def _count_speakers(speakers: ArrayLike, targets: BoolArray) -> tuple[int, float
     effective_speakers = float(trials.sum() ** 2 / np.square(trials).sum())
     if effective_speakers < ENOUGH_SPEAKERS:
         warnings.warn(
-            f"the calibration rests on {len(trials)} speaker(s), equivalent to {effective_speakers:.0f} with "
-            "equal numbers of target trials: it can be far off for other speakers. "
-            f"Calibrate on {ENOUGH_SPEAKERS} or more",
+            f"the calibration is fitted to {len(trials)} speaker(s), equivalent to {effective_speakers:.0f} with "
+            "equal numbers of target trials: its LLRs can be far off for other speakers. "
+            f"Calibrate on at least {ENOUGH_SPEAKERS} speakers",
             FewSpeakersWarning,
             stacklevel=3,
         )
