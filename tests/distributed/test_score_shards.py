@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from threadpoolctl import ThreadpoolController
 
 from mvplda import MultiviewPLDA, make_two_views
 from mvplda.cli import main
@@ -137,6 +138,24 @@ def test_only_what_changed_is_scored_again(tmp_path: Path, monkeypatch: pytest.M
     assert scored == [180, 180, 180]
     score(str(tmp_path), trials=LISTS, same=["speaker"])
     assert scored == [180] * 5
+
+
+def test_profiles_are_enrolled_with_one_blas_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    enrol = scoring.enrolled_profiles
+
+    def observed(*arguments: Any) -> Any:
+        threads.extend(pool["num_threads"] for pool in blas.select(user_api="blas").info())
+        return enrol(*arguments)
+
+    monkeypatch.setattr(scoring, "enrolled_profiles", observed)
+    blas = ThreadpoolController()
+    with blas.limit(limits=2, user_api="blas"):
+        score(str(tmp_path), shard_size=5)
+    assert threads
+    assert set(threads) == {1}
 
 
 def test_metrics_of_shards_are_those_of_all_scores(tmp_path: Path) -> None:

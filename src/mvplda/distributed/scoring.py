@@ -223,13 +223,16 @@ class Sides(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _load_sides(job: ScoringJob, states: FileStates) -> Sides:
-    """Load the files of a job once per process.
+    """Load the model, the profiles and the tests of a job, once per process.
 
-    states : sizes and times of the files, so that changed files are loaded again
+    states : result of `ScoringJob.file_states`; if it differs from that of the last call, the files changed and are
+        loaded again
     """
-    system = load_model(job.model)
-    tests = read_checked_vectors(system, job.tests)
-    return Sides(system, enrolled_profiles(system, job.enrol, job.models, tests), tests)
+    # with one BLAS thread the profiles do not depend on the number of cores
+    with one_blas_thread():
+        system = load_model(job.model)
+        tests = read_checked_vectors(system, job.tests)
+        return Sides(system, enrolled_profiles(system, job.enrol, job.models, tests), tests)
 
 
 def _score(job: ScoringJob, states: FileStates, shard: ScoreShard) -> tuple[Trials, FloatArray]:
