@@ -223,7 +223,7 @@ def test_what_cannot_be_evaluated_is_named(tmp_path: Path) -> None:
         evaluate_shards(lists)
     with pytest.raises(ParameterError, match=r"shards of scores as \.parquet"):
         score_shards("model.safetensors", "test-*.npz", "out/{shard}.txt")
-    with pytest.raises(ParameterError, match="every list of trials is a shard"):
+    with pytest.raises(ParameterError, match="every list is one shard"):
         score("out", trials=LISTS, shard_size=3)
 
 
@@ -262,12 +262,28 @@ def test_the_commands_score_and_evaluate_shards(tmp_path: Path) -> None:
         (("evaluate", "a.parquet", "--report", "x.html"), "need --trials"),
         (("evaluate", "a.parquet", "--trials", "t", "--workers", "2"), "leave out --trials"),
         (("evaluate", "a.parquet", "--enrol-phrases", "a", "--test-phrases", "b"), "speakers"),
+        (("evaluate", "a.parquet", "--enrol-speakers", "a"), "needs --test-speakers"),
     ],
 )
 def test_options_that_exclude_each_other(words: tuple[str, ...], message: str) -> None:
     done = run(*words)
     assert done.exit_code == 2, done.output
     assert message in done.output
+
+
+def test_the_same_list_of_trials_is_not_scored_twice(tmp_path: Path) -> None:
+    (tmp_path / "link.txt").symlink_to(Path("list-0.txt").absolute())
+    for lists in (("list-0.txt", "list-0.txt"), ("list-0.txt", "list-*.txt")):
+        named = [word for name in lists for word in ("--trials", name)]
+        done = run(
+            *("score", "model.safetensors", "--enrol", "enrol.npz", "--test", "test-*.npz"),
+            *(*named, "-o", f"{tmp_path}/part-{{shard}}.parquet"),
+        )
+        assert done.exit_code == 1, done.output
+        assert "the same list of trials is named twice (list-0.txt)" in done.output
+    with pytest.raises(ParameterError, match=r"twice \(list-0.txt and .*link.txt\)"):
+        score(str(tmp_path), trials=["list-0.txt", str(tmp_path / "link.txt")])
+    assert not list(tmp_path.glob("*.parquet"))
 
 
 def dies_once(folder: Path, job: Any, shard: Any) -> Any:

@@ -178,7 +178,11 @@ def score_shards(
     if suffix_of(output) != PARQUET_SUFFIX:
         raise ParameterError(f"expected shards of scores as {PARQUET_SUFFIX}; got {output}")
     if trials and shard_size is not None:
-        raise ParameterError("every list of trials is a shard: leave out shard_size")
+        raise ParameterError(
+            "shard_size applies only without lists of trials: with lists, every list is one shard; leave out "
+            "shard_size (--shard-size) or trials (--trials)"
+        )
+    _check_lists_differ(trials)
     job = ScoringJob(
         os.path.abspath(model),
         os.path.abspath(tests),
@@ -211,6 +215,20 @@ def score_shards(
         if progress:
             bar.step(number, f"{total} trials")
     return total
+
+
+def _check_lists_differ(trials: Sequence[str]) -> None:
+    """Raise `ParameterError` if two paths lead to the same list of trials, which would be scored twice."""
+    path_by_file: dict[str, str] = {}
+    for path in trials:
+        file = os.path.realpath(path)
+        if file in path_by_file:
+            names = " and ".join(dict.fromkeys([path_by_file[file], path]))
+            raise ParameterError(
+                f"the same list of trials is named twice ({names}), and its trials would be counted twice: name every "
+                "list once"
+            )
+        path_by_file[file] = path
 
 
 class Sides(NamedTuple):
