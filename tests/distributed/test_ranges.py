@@ -13,7 +13,7 @@ from shard_files import VIEWS, close, corpus, cut, write_shards
 from mvplda import SufficientStatistics
 from mvplda.cli import main
 from mvplda.distributed import gather, gather_ranges, ranges
-from mvplda.exceptions import ParameterError
+from mvplda.exceptions import ParameterError, UnlabelledWarning
 from mvplda.statistics import merge
 
 RANGES = 3
@@ -79,6 +79,21 @@ def test_vectors_without_label_are_counted(shards: list[Path], tmp_path: Path) -
         max(part.classes["speaker"].anonymous for part in parts)
         < 0.6 * whole.classes["speaker"].anonymous
     )
+
+
+def test_vectors_without_label_are_warned_of_as_by_gather(
+    shards: list[Path], tmp_path: Path
+) -> None:
+    labels = {"speaker": "speaker", "phrase": "phrase"}
+    with pytest.warns(UnlabelledWarning) as expected:
+        gather(shards, labels)
+    for _ in range(2):  # the second run finds finished ranges
+        with pytest.warns(UnlabelledWarning) as found:
+            in_ranges(shards, tmp_path / "out", labels=labels)
+        messages = [str(warning.message) for warning in found]
+        assert messages == [str(warning.message) for warning in expected]
+    assert len(messages) == len(labels)
+    assert found[0].filename == __file__
 
 
 @pytest.mark.filterwarnings("ignore::mvplda.exceptions.MvpldaWarning")

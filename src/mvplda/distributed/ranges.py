@@ -12,10 +12,12 @@ import hashlib
 import json
 import os
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,7 +32,17 @@ from ..statistics.accumulator import SecondMoment
 from ..statistics.classes import LabelCodes
 from .ordered import ordered_map
 from .outputs import file_state, finished_summary, settings_digest, shard_paths, write_note
-from .shards import BATCH_BYTES, Shard, ShardJob, Tree, combine, read_shard, shard_job
+from .shards import (
+    BATCH_BYTES,
+    Shard,
+    ShardJob,
+    Tree,
+    combine,
+    read_shard,
+    shard_job,
+    unlabelled_counts,
+    warn_unlabelled,
+)
 
 
 @dataclass(frozen=True)
@@ -120,11 +132,14 @@ def gather_ranges(
         scheduler=scheduler,
     )
     files = []
-    for number, classes in enumerate(added, 1):
-        if classes:
+    unlabelled: Counter[str] = Counter()
+    for number, summary in enumerate(added, 1):
+        unlabelled.update(summary.unlabelled)
+        if summary.classes:
             files.append(outputs[number - 1])
         if verbose:
-            bar.step(number, f"{classes} classes")
+            bar.step(number, f"{summary.classes} classes")
+    warn_unlabelled(unlabelled, vectors, settings.labels)
     return files
 
 
@@ -162,28 +177,43 @@ def _split_summary(base: str) -> dict[str, tuple[list[int], int]] | None:
     return ranges if unchanged else None
 
 
+class RangeSummary(NamedTuple):
+    """Numbers of a finished range.
+
+    classes : number of classes; 0 if the range has no vectors
+    unlabelled : number of vectors without label by view
+    """
+
+    classes: int
+    unlabelled: dict[str, int]
+
+
 def add_range(
     job: RangeJob, shards: tuple[str, ...], extractor: str | None, item: tuple[int, str]
-) -> int:
-    """Add up the files of a range in the order of the shards; return its number of classes, 0 if it has none."""
+) -> RangeSummary:
+    """Add up the statistics of one range in the order of the shards, and write them to its output file.
+
+    item : number of the range, and path of its output file; the file is deleted if the range has no vectors
+    """
     number, output = item
     files = list(_files_of_range(job, shards, number))
-    digest = settings_digest([[file, file_state(file)] for file, _ in files], extractor)
+    states = [[file, file_state(file)] for file, _ in files]
+    digest = settings_digest(states, extractor, RangeSummary._fields)
     finished = finished_summary(output, digest)
     if finished is not None:
-        return int(finished)
+        return RangeSummary(*finished)
     tree = Tree(combine)
     for file, path in files:
         tree.add(Shard(path, SufficientStatistics.load(file)))
-    classes = 0
+    summary = RangeSummary(0, {})
     if files:
         statistics = tree.finish().statistics
         replace(statistics, sources={"extractor": extractor}).save(output)
-        classes = len(statistics.classes[job.column])
+        summary = RangeSummary(len(statistics.classes[job.column]), unlabelled_counts(statistics))
     else:
         Path(output).unlink(missing_ok=True)  # of an earlier run with other shards
-    write_note(output, digest, classes)
-    return classes
+    write_note(output, digest, summary)
+    return summary
 
 
 def _files_of_range(

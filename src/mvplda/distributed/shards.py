@@ -134,7 +134,7 @@ def gather(
             progress.step(number, f"{vectors} vectors")
 
     statistics = tree.finish().statistics
-    _warn_unlabelled(statistics, job.labels)
+    warn_unlabelled(unlabelled_counts(statistics), statistics.n, job.labels)
     return statistics
 
 
@@ -161,15 +161,23 @@ def shard_job(
     return shards, ShardJob(names, sources, second_moment, work_dir, batch_bytes)
 
 
-def _warn_unlabelled(statistics: SufficientStatistics, sources: Mapping[str, str]) -> None:
-    """Warn the caller of `gather` of vectors without label."""
+def unlabelled_counts(statistics: SufficientStatistics) -> dict[str, int]:
+    """Return the number of vectors without label by view, for the views that have such vectors."""
+    return {
+        view: classes.anonymous for view, classes in statistics.classes.items() if classes.anonymous
+    }
+
+
+def warn_unlabelled(counts: Mapping[str, int], total: int, sources: Mapping[str, str]) -> None:
+    """Warn of vectors without label, in the name of the function that called the caller.
+
+    counts : number of vectors without label by view
+    total : number of all vectors
+    sources : source of the labels by view, as passed by the user; there is no warning for other views
+    """
     for view, source in sources.items():
-        # labels that no view needs are not read
-        if view not in statistics.classes:
-            continue
-        count = statistics.classes[view].anonymous
-        if count:
-            warnings.warn(unlabelled_warning(view, source, count, statistics.n), stacklevel=3)
+        if view in counts:
+            warnings.warn(unlabelled_warning(view, source, counts[view], total), stacklevel=3)
 
 
 def _listed(paths: PathLike | Sequence[PathLike]) -> list[str]:
