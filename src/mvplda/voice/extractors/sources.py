@@ -43,7 +43,14 @@ class Source(Protocol):
 
 
 def listed_sources(downloads: Path, report: Report = lambda line: None) -> list[Source]:
-    """Return the sources of ``sources.toml`` that are available here, in their order."""
+    """Return the sources of ``sources.toml`` in their order, without those whose variable or link is not set.
+
+    A source whose location does not exist raises its `FetchError` when files are read from it, not here: the sources
+    before it may have the files.
+
+    downloads : folder for downloaded wheels and archives
+    report : function that is called with a line of text for every step
+    """
     text = (resources.files(__package__) / "sources.toml").read_text("utf-8")
     sources: list[Source] = []
     for entry in tomllib.loads(text)["source"]:
@@ -51,8 +58,12 @@ def listed_sources(downloads: Path, report: Report = lambda line: None) -> list[
             sources.append(WheelSource(downloads, report))
             continue
         location = _filled(entry["location"])
-        if location:
+        if not location:
+            continue
+        try:
             sources.append(named_source(location, downloads))
+        except FetchError as error:
+            sources.append(MissingSource(f"{entry['location']}: {error}"))
     return sources
 
 
@@ -96,6 +107,18 @@ def named_source(location: str, downloads: Path) -> Source:
         "weights come from a folder, an archive of `mvplda extractor pack` or a URL (http, https); got "
         f"{location!r}, which does not exist"
     )
+
+
+class MissingSource:
+    """Source at a location that does not exist: reading from it raises a `FetchError` with `message`."""
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def files(self, name: str) -> dict[str, bytes]:
+        raise FetchError(self._message)
+
+    decoder = files
 
 
 class PinnedFiles:
