@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from domain_problems import VOICE, WORDS, domain_bundle, make_place
 
-from mvplda.exceptions import DataError, FileFormatError
+from mvplda.exceptions import DataError, FileFormatError, MvpldaWarning
 from mvplda.voice.audio.quality import Quality
 from mvplda.voice.extractors.extractor import ExtractedVectors
 from mvplda.voice.people import find_people, suggest_names
@@ -67,6 +67,21 @@ def test_json_of_whisperx_is_divided_where_the_speaker_changes(tmp_path):
         Turn("a", 2.5, 3.9, "SPEAKER_01", "In 2025. Fine."),
         Turn("a", 5.0, 6.0, None, "(music)"),
     ]
+
+
+def test_turns_of_whisperx_without_times_are_warned_of(tmp_path):
+    words = [{"word": "Yes.", "speaker": "A"}, {"word": "No.", "speaker": "B"}]
+    timed = [{**words[0], "start": 2.0, "end": 2.2}, words[1]]
+    segments = [
+        {"start": 0.0, "end": 1.0, "text": "Yes. No.", "words": words},
+        {"start": 2.0, "end": 3.0, "text": "Yes. No.", "words": timed},
+    ]
+    file = write(tmp_path / "a.json", {"segments": segments})
+    message = r"a\.json: left out 3 turn\(s\) .* the first is 'Yes\.'"
+    with pytest.warns(MvpldaWarning, match=message) as shown:
+        turns = read_turns(file)
+    assert turns == [Turn("a", 2.0, 2.2, "A", "Yes.")]
+    assert shown[0].filename == __file__
 
 
 def test_numbers_of_speakers_are_names(tmp_path):

@@ -75,7 +75,8 @@ def _read_json_turns(path: Path) -> list[Turn]:
             # the answer of a diarisation service holds the diarisation as its output
             values = values.get("output", values)
             values = values["diarization"] if "diarization" in values else values["segments"]
-        stretches = [stretch for item in values for stretch in _by_speaker(item)]
+        untimed: list[str] = []
+        stretches = [stretch for item in values for stretch in _by_speaker(item, untimed)]
         turns = [
             Turn(
                 path.stem,
@@ -94,6 +95,14 @@ def _read_json_turns(path: Path) -> list[Turn]:
         )
     for number, turn in enumerate(turns, 1):
         _check_times(turn, path, f"turn {number}")
+    if untimed:
+        warnings.warn(
+            MvpldaWarning(
+                f"{path}: left out {len(untimed)} turn(s) of segments with several speakers, because none of their "
+                f"words has a start and an end; the first is {untimed[0][:60]!r}. Run whisperX with alignment"
+            ),
+            stacklevel=3,
+        )
     return turns
 
 
@@ -105,10 +114,12 @@ def _speaker(item: Mapping[str, Any]) -> str | None:
     return None if speaker is None else str(speaker) or None
 
 
-def _by_speaker(segment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _by_speaker(segment: Mapping[str, Any], untimed: list[str]) -> list[Mapping[str, Any]]:
     """Divide a segment of whisperX where the speaker of its words changes; other segments stay whole.
 
-    Words without times (numbers, for example) belong to no turn but stay in its text.
+    Words without times (numbers, for example) do not extend a turn but stay in its text.
+
+    untimed : list to which the texts of turns without any times are added; such turns are left out
     """
     words = segment.get("words") or []
     speakers = {_speaker(word) for word in words} - {None}
@@ -123,6 +134,7 @@ def _by_speaker(segment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         if "start" in word and "end" in word:
             turns[-1].setdefault("start", word["start"])
             turns[-1]["end"] = word["end"]
+    untimed += [turn["text"].strip() for turn in turns if "start" not in turn]
     return [turn for turn in turns if "start" in turn]
 
 
