@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,26 @@ def test_turns_of_whisperx_without_times_are_warned_of(tmp_path):
         turns = read_turns(file)
     assert turns == [Turn("a", 2.0, 2.2, "A", "Yes.")]
     assert shown[0].filename == __file__
+
+
+def named(tmp_path, spans):
+    """Return a file with turns (recording, start, end) of one person."""
+    turns = [dict(zip(("recording", "start", "end"), span, strict=True)) for span in spans]
+    return write(tmp_path / "named.json", {"Ann": turns})
+
+
+def test_one_person_has_no_two_turns_at_a_time(tmp_path):
+    apart = [("b", 0, 9), ("a", 5, 7), ("a", 0, 5), ("a", 8, 9)]
+    assert len(read_named_turns(named(tmp_path, apart))[0]) == 4
+    with pytest.raises(DataError, match=r"'Ann' has two turns at 6 s of a, .* different names"):
+        read_named_turns(named(tmp_path, [*apart, ("a", 6, 8)]))
+
+
+def test_the_time_to_read_named_turns_grows_linearly(tmp_path):
+    file = named(tmp_path, [("a", i, i + 1) for i in range(20_000)])
+    started = time.process_time()
+    assert len(read_named_turns(file)[0]) == 20_000
+    assert time.process_time() - started < 5  # comparing all pairs takes several times as long
 
 
 def test_numbers_of_speakers_are_names(tmp_path):

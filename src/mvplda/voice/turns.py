@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -209,12 +209,20 @@ def read_named_turns(path: PathLike) -> tuple[list[Turn], set[str]]:
             path,
             "there are no names: enter names on the page of mvplda people, and save them",
         )
-    for turn, other in combinations(turns, 2):
-        if turn.name == other.name and turn._replace(name=None).overlaps(other):
-            raise DataError(
-                f"{path}: {turn.name!r} speaks twice at {other.start:g} s of {turn.recording}: use two names"
-            )
+    _check_overlaps(turns, path)
     return turns, agreed
+
+
+def _check_overlaps(turns: Sequence[Turn], path: PathLike) -> None:
+    """Raise `DataError` if two turns with the same name and recording overlap in time."""
+    ordered = sorted(turns, key=lambda turn: (turn.name or "", turn.recording, turn.start))
+    for turn, following in pairwise(ordered):
+        is_same_person = turn.name == following.name and turn.recording == following.recording
+        if is_same_person and following.start < turn.end:
+            raise DataError(
+                f"{path}: {turn.name!r} has two turns at {following.start:g} s of {turn.recording}, but one person "
+                "speaks once at a time: give the two voices different names"
+            )
 
 
 def _named_turn(values: Mapping[str, Any], name: str) -> Turn:
