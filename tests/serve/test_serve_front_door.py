@@ -19,6 +19,7 @@ pytest.importorskip("fastapi")
 from service_problems import Bench, Calls, Server, make_bench, running_server, sqlite_store
 
 from mvplda.exceptions import ParameterError
+from mvplda.serve.access import problem_of
 from mvplda.serve.addresses import AddressRate, RefusedCalls, UnfinishedBodies, client_address
 from mvplda.serve.app import create_app
 from mvplda.serve.connections import reserve_file_handles
@@ -62,6 +63,34 @@ def test_a_body_is_not_read_without_a_key(bench: Bench, path: str) -> None:
     if path in ("/v1/profiles", "/v1/profiles/{}/enrollments", "/v1/profiles/{}/reset"):
         headers["X-API-Key"] = role
         assert calls("POST", place, content=never(), headers=headers).status_code == 403
+
+
+@pytest.mark.parametrize("path", POSTS[:5])
+@pytest.mark.parametrize("depth", [5_000, 30_000, 100_000])
+def test_deeply_nested_json_is_refused_with_its_fault(bench: Bench, path: str, depth: int) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = bench.calls(
+        "POST", path.format(bench.person(40)), content=b"[" * depth + b"]" * depth, headers=headers
+    )
+    problem = answer.json()
+    if answer.status_code == 413:
+        assert problem["detail"] == f"the body of this call has at most {SMALL_BODY} bytes"
+    else:
+        assert (answer.status_code, problem["type"]) == (400, "urn:mvplda:fields")
+        assert "nested too deeply" in problem["detail"] or "recursion limit" in problem["detail"]
+
+
+def test_a_recursion_error_is_a_fault_of_the_body() -> None:
+    problem = problem_of(RecursionError("maximum recursion depth exceeded"))
+    assert (problem.status_code, problem.kind) == (400, "fields")
+    assert "nested too deeply" in str(problem.detail)
+
+
+def test_json_in_another_encoding_is_named(bench: Bench) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = bench.calls("POST", "/v1/profiles", content=b'{"userId": "\xff"}', headers=headers)
+    assert (answer.status_code, answer.json()["type"]) == (400, "urn:mvplda:fields")
+    assert "UTF-8" in answer.json()["detail"]
 
 
 def test_json_without_a_vector_is_small(bench: Bench) -> None:

@@ -256,6 +256,9 @@ def problem_of(error: Exception) -> Problem:
     """Return the problem for an error; unexpected errors are logged."""
     if isinstance(error, Problem):
         return error
+    unreadable = unreadable_body(error)
+    if unreadable is not None:
+        return unreadable
     if isinstance(error, HTTPException):
         problem = Problem(error.status_code, "http", str(error.detail))
         problem.headers = error.headers
@@ -274,6 +277,20 @@ def problem_of(error: Exception) -> Problem:
     return Problem(
         500, "unexpected", "an unexpected error occurred; its details are in the log of the service"
     )
+
+
+def unreadable_body(error: Exception) -> Problem | None:
+    """Return the problem of a body that cannot be read as JSON; None if `error` has another cause.
+
+    FastAPI answers both faults with one sentence that does not name them, and raises it from the original error.
+    """
+    causes = (error, error.__cause__)
+    if any(isinstance(cause, RecursionError) for cause in causes):
+        detail = "the body: expected JSON; its lists or objects are nested too deeply"
+        return Problem(400, "fields", detail)
+    if isinstance(error, HTTPException) and isinstance(error.__cause__, UnicodeDecodeError):
+        return Problem(400, "fields", "the body: expected JSON in UTF-8; got other bytes")
+    return None
 
 
 def invalid(faults: Sequence[ErrorDetails]) -> Problem:
