@@ -108,6 +108,37 @@ def test_who_cannot_be_imported_is_named_and_does_not_stop_others(
     assert "voice differs" in report.refused["speaker 42"][0]
 
 
+def with_second_phrase(bench: Bench, folder: Path, other: int, shift: float) -> ProfileBook:
+    """Speakers 40 and 41; the second phrase of 40 lies a share `shift` of the way towards the voice of `other`."""
+    book = write_book(bench, folder)
+    X = book.vectors.X.copy()
+    towards = bench.world.speakers[other] - bench.world.speakers[40]
+    rows = [
+        row
+        for row, (owner, phrase) in enumerate(zip(book.owners, book.columns["phrase"], strict=True))
+        if owner == "speaker 40" and phrase == PHRASES[1]
+    ]
+    X[rows] += (shift * towards).astype(np.float32)
+    book.write(VectorSet(book.vectors.ids, X, "drawn"), dict(book.columns))
+    return book
+
+
+def test_a_further_phrase_in_another_voice_is_enrolled_with_a_warning(tmp_path: Path) -> None:
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        report = import_people(bench.service, with_second_phrase(bench, tmp_path, 50, 0.5), CONSENT)
+    assert report.doubtful == {"speaker 40": [PHRASES[1]]}
+    assert (report.added, report.refused) == (12, {})
+
+
+def test_a_further_phrase_in_the_voice_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        report = import_people(bench.service, with_second_phrase(bench, tmp_path, 41, 1.0), CONSENT)
+    assert report.doubtful == {}
+    assert len(report.refused["speaker 40"]) == 3
+    assert all("voice differs" in reason for reason in report.refused["speaker 40"])
+    assert (report.created, report.added) == (2, 9)
+
+
 def test_a_profile_takes_as_many_recordings_as_it_may(tmp_path: Path) -> None:
     with make_bench(sqlite_store(tmp_path), Settings(most_enrolments=4)) as bench:
         report = import_people(bench.service, write_book(bench, tmp_path), CONSENT)

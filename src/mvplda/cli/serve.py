@@ -258,8 +258,10 @@ def import_command(
 ) -> None:
     """Enrol the people of a folder of `mvplda setup`, or of a file of `mvplda profiles`.
 
-    Their recordings pass the checks of an enrolment, without those of sound. Recordings that the service has already
-    are skipped, so the command can be repeated after another setup. A person is found by the userId.
+    Their recordings pass the checks of an enrolment, without those of sound. If the voice of a further phrase differs
+    from the person's other phrases, it is enrolled with a warning unless somebody else of the file is nearer.
+    Recordings that the service has already are skipped, so the command can be repeated after another setup. A person is
+    found by the userId.
 
     Example: mvplda serve --model voices/ import voices/ --consent "agreed on paper, 2026"
     """
@@ -280,6 +282,12 @@ def import_command(
     click.echo(
         f"{report.created} new people, {report.added} recordings added, {report.present} were there already"
     )
+    for name, phrases in report.doubtful.items():
+        click.echo(
+            f"Warning: {name}: the voice of {', '.join(map(repr, phrases))} differs from the voice of this person's "
+            "other phrases. Nobody else in the file is nearer, so it is enrolled: check that the person said it.",
+            err=True,
+        )
     for name, reasons in report.refused.items():
         for reason in dict.fromkeys(reasons):
             click.echo(f"refused: {name}: {reason} ({reasons.count(reason)} times)")

@@ -13,6 +13,7 @@ from sqlalchemy import bindparam
 
 from ..exceptions import DataError
 from ..voice.profile_file import ProfileBook
+from .cells import Cell
 from .keys import Caller
 from .schemas import Consent, Problem
 from .service import Service
@@ -37,12 +38,15 @@ class ImportReport:
     created : number of new profiles
     added, present : numbers of recordings that were added, and that the service had already
     refused : reasons why recordings or whole people were refused, by name of the person
+    doubtful : by name of the person, phrases that were enrolled although the voice differs from the person's other
+        phrases, because no other person of the file is nearer
     """
 
     created: int = 0
     added: int = 0
     present: int = 0
     refused: dict[str, list[str]] = field(default_factory=dict)
+    doubtful: dict[str, list[str]] = field(default_factory=dict)
 
     def refuse(self, name: str, reason: str) -> None:
         self.refused.setdefault(name, []).append(reason)
@@ -56,6 +60,33 @@ class Person:
     X: NDArray[np.float32]
     phrases: Sequence[str]
     sessions: Sequence[str]
+
+
+class VoiceComparison:
+    """Compares the voice of a recording with all people of a file of profiles."""
+
+    def __init__(self, service: Service, people: Sequence[Person]) -> None:
+        self._model = service.model
+        self._people = people
+
+    def is_nearest(self, person: Person, x: NDArray[np.float32], phrase: str) -> bool:
+        """Return whether no other person is nearer to the voice `x` than `person` is.
+
+        The person is represented by recordings of other phrases, which the labels of this phrase cannot spoil; False
+        without such recordings.
+        """
+        others = [row for row, other in enumerate(person.phrases) if other != phrase]
+        if not others:
+            return False
+        profiles = [self._cells(person.X[others])]
+        profiles += [self._cells(other.X) for other in self._people if other.name != person.name]
+        test = self._model.share(x[None])[0]
+        llrs = self._model.speaker_llrs(self._model.side(profiles, False), test)
+        return bool(llrs[0] >= llrs.max())
+
+    def _cells(self, X: NDArray[np.float32]) -> list[Cell]:
+        """Return the sum of (n, width) vectors as the only cell of a profile."""
+        return [Cell("", self._model.share(X).sum(axis=0), len(X))]
 
 
 def import_people(
@@ -76,10 +107,12 @@ def import_people(
             f"uses {expected or '(unknown)'}: serve the model of the same setup"
         )
     report = ImportReport()
-    for person in people_of(book, vectors, phrase):
+    people = people_of(book, vectors, phrase)
+    voices = VoiceComparison(service, people)
+    for person in people:
         before = ImportReport(report.created, report.added, report.present)
         try:
-            service.change(IMPORT, _import_person, service, person, consent, report)
+            service.change(IMPORT, _import_person, service, person, consent, report, voices)
         except Problem as problem:
             # its transaction was undone
             report.created, report.added, report.present = (
@@ -87,6 +120,7 @@ def import_people(
                 before.added,
                 before.present,
             )
+            report.doubtful.pop(person.name, None)
             report.refuse(person.name, str(problem.detail))
     return report
 
@@ -104,7 +138,12 @@ def people_of(book: ProfileBook, vectors: NDArray[np.float32], phrase: str | Non
 
 
 def _import_person(
-    work: Transaction, service: Service, person: Person, consent: Consent, report: ImportReport
+    work: Transaction,
+    service: Service,
+    person: Person,
+    consent: Consent,
+    report: ImportReport,
+    voices: VoiceComparison,
 ) -> None:
     """Create the profile of a person unless there is one, and add the recordings that it lacks."""
     ids = list(work.run(IDS_OF_USER, user=person.name).scalars())
@@ -121,8 +160,15 @@ def _import_person(
             report.present += 1
             continue
         recording = service.accept_vector(x)
+
+        def confirm(x: NDArray[np.float32] = x, phrase: str = phrase) -> bool:
+            is_nearest = voices.is_nearest(person, x, phrase)
+            if is_nearest:
+                report.doubtful.setdefault(person.name, []).append(phrase)
+            return is_nearest
+
         try:
-            arguments = (ids[0], recording, phrase or None, session or None)
+            arguments = (ids[0], recording, phrase or None, session or None, confirm)
             outcome: object = service.profiles.enrol(work, *arguments)
         except Problem as problem:
             if problem.kind != "full":

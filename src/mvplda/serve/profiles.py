@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -407,13 +407,20 @@ class ProfileStore:
         recording: ProcessedRecording,
         phrase: str | None,
         session: str | None = None,
+        confirm_voice: Callable[[], bool] | None = None,
     ) -> EnrolReply | Problem:
-        """Add a recording to a profile.
+        """Add a recording to a profile, and return the changed profile or the refusal.
 
-        A refused recording leaves the profile as it was. If it does not match the earlier ones, the refusal is
+        A refused recording leaves the profile as it was. If the recording does not match earlier ones, the refusal is
         returned instead of raised, so that its audit entry is committed.
 
+        Parameters
+        ----------
+        name : id of the profile
+        phrase : phrase of the recording as a sentence; None: the first phrase of the profile
         session : session of the recording; None: that of the recording before, or a new one after an hour
+        confirm_voice : called for the first recording of a new phrase if its voice differs from the voice of the other
+            phrases; returns whether the recording is enrolled nevertheless. None: such a recording is refused
         """
         if recording.reason is not None or recording.vector is None:
             raise refused(recording.reason or "unreadable", recording)
@@ -428,6 +435,9 @@ class ProfileStore:
         llrs = self._consistency(work, row, recording, cells, Cell(label, share, 1))
         count = sum(cell.count for cell in cells if cell.phrase == label)
         reason = self._mismatch(work, name, count, llrs)
+        if reason == "wrong_speaker" and count == 0 and confirm_voice is not None:
+            # across phrases the comparison of voices is least reliable
+            reason = None if confirm_voice() else reason
         if reason is not None:
             work.note(REFUSED, name, reason=reason)
             return refused(reason, recording, llrs)
