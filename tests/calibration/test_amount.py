@@ -346,7 +346,7 @@ def test_wrong_input_is_refused(trials: dict[str, Any]) -> None:
         fitted({**trials, "measures": {"log_seconds": np.zeros(3)}})
     with pytest.raises(DataError, match="at least two hypotheses"):
         fitted({**trials, "truth": np.zeros(6000, dtype=int)})
-    with pytest.raises(DataError, match="is missing"):
+    with pytest.raises(DataError, match="logs must contain the hypothesis"):
         fitted({**trials, "logs": {BOTH: np.zeros(6000), (): np.zeros(6000)}})
 
 

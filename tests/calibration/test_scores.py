@@ -141,7 +141,7 @@ def test_scores_that_say_nothing_give_zero() -> None:
 
 def test_reversed_scores_are_named() -> None:
     scores, targets = gaussian_trials()
-    with pytest.warns(ReversedScoresWarning, match="slope is -"):
+    with pytest.warns(ReversedScoresWarning, match="slope of the calibration is -"):
         LinearCalibrator().fit(-scores, targets)
 
 
@@ -173,7 +173,7 @@ def test_equal_kind_counts_make_it_the_linear_calibrator() -> None:
 
 def test_bad_input() -> None:
     calibrator = LinearCalibrator()
-    with pytest.raises(DataError, match=r"1 trial\(s\) have a score that is NaN"):
+    with pytest.raises(DataError, match=r"scores of 1 of 2 trial\(s\) are NaN"):
         calibrator.fit([1.0, np.nan], [False, True])
     with pytest.raises(DataError, match="target and non-target"):
         calibrator.fit([1.0, 2.0], [True, True])
@@ -235,7 +235,7 @@ def test_few_speakers_are_calibrated_better_with_their_number_known() -> None:
         plain, told = [], []
         for _ in range(25):
             few = speaker_trials(rng, n_speakers)
-            with pytest.warns(FewSpeakersWarning, match=f"rests on {n_speakers} speaker"):
+            with pytest.warns(FewSpeakersWarning, match=f"fitted to {n_speakers} speaker"):
                 told.append(
                     cost(
                         LinearCalibrator().fit(*few[:2], speakers=few[2]).transform(scores), targets
@@ -278,13 +278,13 @@ def test_what_is_said_of_speakers() -> None:
         uneven = (speakers < 2) | ~targets | (np.arange(len(scores)) % 6 == 0)
         with pytest.warns(
             FewSpeakersWarning,
-            match=r"rests on \d+ speaker\(s\), equivalent to \d+ with equal numbers of target",
+            match=r"fitted to \d+ speaker\(s\), equivalent to \d+ with equal numbers of target",
         ):
             calibrator.fit(scores[uneven], targets[uneven], speakers=speakers[uneven])
         with pytest.raises(LabelError, match="one speaker per trial"):
             calibrator.fit(scores, targets, speakers=speakers[1:])
     apart = np.array([0.0, 1.0, 2.0, 3.0])
-    with pytest.warns(FewSpeakersWarning, match="rests on 2"):
+    with pytest.warns(FewSpeakersWarning, match="fitted to 2"):
         told = LinearCalibrator().fit(
             apart, [False, False, True, True], speakers=["a", "b", "a", "b"]
         )
@@ -330,7 +330,7 @@ def test_calibrate_says_on_how_many_speakers(tmp_path: Path) -> None:
     command[-1] = str(tmp_path / "told")
     result = CliRunner().invoke(main, [*command, "--enrol-speakers", str(tmp_path / "model2spk")])
     assert "calibrated on the trials of 12 speakers" in result.output
-    assert "rests on 12 speaker(s)" in result.output
+    assert "fitted to 12 speaker(s)" in result.output
     assert load(tmp_path / "told").n_speakers_ == 12
     assert load(tmp_path / "plain").n_speakers_ is None
 
