@@ -54,11 +54,14 @@ def as_vectors(X: ArrayLike) -> NDArray[Any]:
     return vectors
 
 
-def checked_vectors(estimator: object, X: ArrayLike, *, reset: bool, least: int = 1) -> FloatArray:
+def checked_vectors(
+    estimator: object, X: ArrayLike, *, reset: bool, least: int = 1, check_finite: bool = True
+) -> FloatArray:
     """Return vectors checked by scikit-learn for an estimator.
 
     reset : whether to store width and column names in the estimator (in `fit`) or to check against them
     least : minimum number of vectors
+    check_finite : whether to raise `DataError` for NaN and infinity, which reads all vectors once
     """
     # Imported late: slow to import, and statistics do not need it.
     from sklearn.utils.validation import validate_data
@@ -70,6 +73,7 @@ def checked_vectors(estimator: object, X: ArrayLike, *, reset: bool, least: int 
             reset=reset,
             dtype=[np.float64, np.float32],
             ensure_min_samples=least,
+            ensure_all_finite=check_finite,
         )
     except DataError:
         raise

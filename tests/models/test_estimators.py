@@ -14,7 +14,7 @@ from problems import NOISES, speakers_and_phrases
 from sklearn.exceptions import ConvergenceWarning
 
 from mvplda import PLDA, Committee, MultiviewPLDA, SufficientStatistics
-from mvplda.exceptions import LabelError, ParameterError
+from mvplda.exceptions import DataError, LabelError, ParameterError
 from mvplda.inference.em import Iteration
 
 VIEWS: dict[str, int | None] = {"speaker": 3, "phrase": 2}
@@ -251,6 +251,14 @@ def test_diagnostics_say_what_was_found() -> None:
         "solved exactly; dense system of 12 latents",
     ):
         assert words in str(found)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_fit_names_the_first_row_that_is_not_finite(bad: float) -> None:
+    X, labels = speakers_and_phrases()
+    X[7, 0] = bad
+    with pytest.raises(DataError, match="Input X contains NaN or infinity, first in row 7"):
+        MultiviewPLDA({"speaker": 2, "phrase": 1}, max_iter=2).fit(X, labels)
 
 
 def test_plda_is_one_view() -> None:

@@ -186,6 +186,21 @@ def test_the_first_bad_row_is_named(bad: float, row: int, monkeypatch: pytest.Mo
         part(X, labels, slice(None))
 
 
+def test_blocks_of_few_sorted_classes_give_the_sums_of_one_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, _ = data(n=1000)
+    codes = np.repeat(np.arange(25), 40)
+    expected = np.add.reduceat(X, np.arange(0, 1000, 40))
+    monkeypatch.setattr(blocks.Accumulator, "block_bytes", 1)
+    sums = blocks.Accumulator(X.shape[1], {"a": 25})
+    sums.add(X, {"a": codes})
+    origin = sums.origin
+    result = sums.result()
+    assert result.counts[0].tolist() == [40] * 25
+    np.testing.assert_allclose(result.sums[0] + 40 * origin, expected, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize(("dtype", "scale"), [(np.float64, 1e160), (np.float32, 1e20)])
 @pytest.mark.parametrize("second_moment", ["full", "diagonal"])
 def test_overflow_is_named(dtype: Any, scale: float, second_moment: Any) -> None:

@@ -439,7 +439,8 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         """Return checked vectors as an array, or as a tensor on its device."""
         least = 2 if reset else 1
         if not is_torch(X):
-            return checked_vectors(self, X, reset=reset, least=least)
+            # Statistics raise the error for numbers that are not finite, in their single pass.
+            return checked_vectors(self, X, reset=reset, least=least, check_finite=False)
         X = check_tensor(X)
         if len(X) < least:
             raise DataError(

@@ -263,15 +263,20 @@ class Accumulator:
 
     def _add_classes(self, k: int, codes: Any, block: Any) -> None:
         """Add a block to the counts and sums of the classes of view k."""
+        first = int(codes.min())
         size = int(codes.max()) + 1
         if size > len(self._counts[k]):
             # `resize` extends large arrays in place, without a copy.
             capacity = max(size, len(self._counts[k]) * 5 // 4)
             self._counts[k].resize(capacity, refcheck=False)
             self._sums[k].resize((capacity, self.dimension), refcheck=False)
-        classes: slice | IntArray = slice(0, size)
-        if size > len(codes):  # more classes than vectors: address only the classes that occur
+        # Blocks of sorted vectors hold few classes: address the range that occurs, or if it has more classes than
+        # vectors, the classes that occur.
+        classes: slice | IntArray = slice(first, size)
+        if size - first > len(codes):
             classes, codes, _ = distinct(codes)
+        else:
+            codes = codes - first
         counts = np.bincount(codes)
         self._counts[k][classes] += counts
         self._sums[k][classes] += one_hot(codes, len(counts), block.dtype) @ block
