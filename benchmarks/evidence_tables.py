@@ -70,6 +70,15 @@ def totals(rows: Mapping[str, Row]) -> Cells:
     return lines
 
 
+def ratios_of_totals(rows: Mapping[str, Row]) -> Cells:
+    """Total of PLDA, and of the joint models over it, with noise and ranks chosen for each."""
+    lines = [["Total", "people", "PLDA, EER in %", "two views / PLDA", "three views / PLDA"]]
+    for name, row in stored(rows, DATA_SETS).items():
+        ratios = [ratio(row, f"{system} / PLDA") for system in FOUR[2:]]
+        lines.append([NAMES[name], str(row["people tested"]), error(row, "PLDA"), *ratios])
+    return lines
+
+
 def in_short(rows: Mapping[str, Row]) -> Cells:
     """Table for the front page: total EER of four systems and of `train`, and ratios of `train` to PLDA."""
     head = ["Total, EER in %", "people tested", *FOUR, "`train`", "`train` / PLDA", "in TW alone"]

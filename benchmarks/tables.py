@@ -845,6 +845,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "drawn corpora, readings, IC": lambda: drawn(drawn_corpora.reading_rows, 3, "IC"),
     "drawn corpora, readings, Total": lambda: drawn(drawn_corpora.reading_rows, 3, "Total"),
     "evidence": lambda: evidence(evidence_tables.totals),
+    "evidence, ratios": lambda: evidence(evidence_tables.ratios_of_totals),
     "evidence in short": lambda: evidence(evidence_tables.in_short),
     "evidence, kinds": lambda: evidence(evidence_tables.kinds),
     "evidence, noise": lambda: evidence(evidence_tables.noises),
