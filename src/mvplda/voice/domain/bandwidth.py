@@ -1,7 +1,7 @@
-"""Bandwidth of recordings, estimated from their evidence: a telephone carries a narrow band, a microphone a wide one.
+"""Estimate of the bandwidth of recordings: a telephone transmits a narrow band, a microphone a wide one.
 
-Profiles keep no sound, but the evidence of their recordings depends on the band, so a logistic regression on it
-estimates the band of each side of a trial.
+Profiles store no sound, but vectors depend on the bandwidth. A logistic regression on the evidence (the vectors as
+`DomainPLDA` projects them) estimates the bandwidth of each side of a trial.
 """
 
 from __future__ import annotations
@@ -15,26 +15,36 @@ from ...exceptions import LabelError
 from ...scoring.profiles import Profiles
 
 DIFFERENT_BANDS = "narrow band on one side"
-"""Condition of a trial: the probability that one side has a narrow band and the other a wide one."""
+"""Name of a quality measure of trials: the probability that one side has a narrow band and the other a wide one."""
 
 REGULARISATION = 10.0
-"""Inverse strength of the prior of the weights."""
+"""Inverse strength of the regularisation of the weights (`C` of scikit-learn's `LogisticRegression`)."""
 
 
 def fit_band_weights(evidence: Array, is_narrow: BoolArray, domains: Names) -> Array:
-    """Fit the log odds of a narrow band: a weighted sum of the evidence, plus a constant.
+    """Fit the log odds of a narrow band as a weighted sum of the evidence plus a constant.
 
-    Every domain has the same influence, and within a domain both bands have the same.
+    Every domain has the same influence; within a domain, narrow and wide bands have the same influence.
 
-    evidence : (n, D), with a similar scale in all blocks
+    Parameters
+    ----------
+    evidence : (n, D) projected vectors; the columns of all extractors should have a similar scale
+    is_narrow : (n,) whether each recording has a narrow band
+    domains : (n,) domain of each recording
 
     Returns
     -------
     (D + 1,) weights, the constant last
+
+    Raises
+    ------
+    LabelError
+        All recordings have the same bandwidth.
     """
     if is_narrow.all() or not is_narrow.any():
         raise LabelError(
-            "expected recordings with a narrow band and recordings with a wide one; all have the same"
+            "is_narrow must contain both True (narrow band) and False (wide band), because both are compared; all "
+            f"{len(is_narrow)} recordings are {'narrow' if is_narrow.all() else 'wide'}"
         )
     # slow to import, and only a fit needs it
     from sklearn.linear_model import LogisticRegression
@@ -52,7 +62,11 @@ def fit_band_weights(evidence: Array, is_narrow: BoolArray, domains: Names) -> A
 
 
 def narrow_probability(profiles: Profiles, weights: Array) -> Array:
-    """Return the probability of a narrow band per profile, (P,), computed from the mean of its recordings."""
+    """Return the (P,) probability per profile that its recordings have a narrow band.
+
+    profiles : P profiles, whose evidence is averaged over their recordings
+    weights : (D + 1,) weights from `fit_band_weights`
+    """
     starts = np.searchsorted(profiles.owner, np.arange(len(profiles)))
     # the constant counts once per recording
     sums = to_host(profiles.y @ like(weights[:-1], profiles.y)) + weights[-1] * profiles.weights
@@ -63,9 +77,13 @@ def narrow_probability(profiles: Profiles, weights: Array) -> Array:
 def different_bands(
     enrol: Profiles, test: Profiles, weights: Array, profiles: IntArray, tests: IntArray
 ) -> Array:
-    """Return the condition `DIFFERENT_BANDS` of each trial.
+    """Return the (trials,) probability that one side of a trial has a narrow band and the other a wide one.
 
-    profiles, tests : (trials,) row of the trial's profile in `enrol`, and of its test in `test`
+    Parameters
+    ----------
+    enrol, test : profiles of the two sides
+    weights : (D + 1,) weights from `fit_band_weights`
+    profiles, tests : (trials,) number of each trial's profile in `enrol` and of its test in `test`; any equal shapes
     """
     enrolled = narrow_probability(enrol, weights)[profiles]
     tested = narrow_probability(test, weights)[tests]

@@ -1,20 +1,23 @@
 """PLDA of unit-length embeddings that adapts to people and recording conditions absent from training.
 
-A vector holds the embeddings of several extractors, each about one view: a network of voices about the speaker, a
-network of words about the phrase. Scaled to length 1, a block is
+A vector concatenates the embeddings of several extractors. The columns of one extractor are a block. Each block is
+about one view: a network of voices about the speaker, a network of words about the phrase. A block of D columns, scaled
+to length 1, is modelled as
 
     u = mean + d + (effect of its view) + (effects of the other views) + noise,        d ~ N(0, delta / D I)
 
-with isotropic covariances. The domain d is shared by all recordings of a deployment: language, microphones, rooms,
-length of the phrases. The enrolled profiles give its posterior (`DomainPLDA.deployed`), whose variance is integrated
-out in every score. Directions in which telephones, noise and rooms move vectors are scaled down first: the training
-data hold copies of each recording in several conditions. Vectors are then scaled to length 1 about mean + d, because
-embeddings of long phrases vary less than those of single words.
+with isotropic covariances. All recordings of a deployment share the effect d of their domain: language, microphones,
+rooms, length of the phrases. delta is its total variance. The enrolled profiles give the posterior of d
+(`DomainPLDA.deployed`), whose variance is integrated out in every score.
 
-Phrases enrolled by name are known classes of the deployment (`known=["phrase"]`): all recordings of a phrase, whoever
-says it, show how it sounds.
+Two steps come before the model. Directions in which telephones, noise and rooms move vectors are scaled down; they are
+estimated from copies of training recordings in several conditions. Vectors are then scaled to length 1 about mean + d,
+because embeddings of long phrases vary less than those of single words.
 
-The model is that of docs/math.md, section 9.11; posterior.py has the posteriors, unit_terms.py the pair terms.
+Phrases enrolled by name are known classes of the deployment (`known=["phrase"]`): all recordings of a phrase, from any
+speaker, contribute to the estimate of its mean.
+
+The model is that of docs/math.md, section 9.11; posterior.py computes the posteriors, unit_terms.py the pair terms.
 """
 
 from __future__ import annotations
@@ -63,14 +66,18 @@ from .unit_terms import MAX_VARIANCE, ColumnVariances, UnitTerms
 
 TEST_SECONDS = "log seconds of the test"
 RECORDINGS = "log recordings enrolled"
-"""Amounts of evidence, see `DomainPLDA.evidence_measures`."""
+"""Names of quality measures of a trial, see `DomainPLDA.evidence_measures`."""
 
 MIN_SECONDS = 0.05
-"""Shortest recording whose seconds have a logarithm."""
+"""Lower limit of the seconds of a recording before the logarithm is taken."""
 
 
 def _total_seconds(profiles: Profiles, column: int) -> Array:
-    """Return the seconds of all recordings of each side of trials (P,); a column of `y` has their sum per cell."""
+    """Return the (P,) total seconds of the recordings of each profile.
+
+    profiles : P profiles
+    column : column of the evidence `profiles.y` with the sum of the seconds per cell
+    """
     starts = np.searchsorted(profiles.owner, np.arange(len(profiles)))
     sums = np.add.reduceat(to_host(profiles.y[:, column]), starts)
     # the evidence of many recordings of a cell may count as fewer
@@ -79,41 +86,51 @@ def _total_seconds(profiles: Profiles, column: int) -> Array:
 
 
 class DomainPLDA(Deployable, BaseScorer, Estimator):
-    """Model of unit-length embeddings that adapts to the domain of the enrolled recordings.
+    """PLDA of unit-length embeddings that adapts to the domain (language, microphones, rooms) of enrolled recordings.
 
-    A vector consists of blocks of columns, one per extractor; each block models one view.
+    A vector consists of blocks of columns, one per extractor; each block models one view, such as speaker or phrase.
 
     Parameters
     ----------
     blocks : dict of {name: (columns, view)}
         Number of columns and view of each block, in order; several blocks may have the first view.
     domain : str
-        Column of labels with the domain (corpus) of the training vectors.
+        Key of `y` in `fit` with the domain (corpus) of each training vector.
     recording : str
-        Column of labels with the original recording, equal for its simulated copies in several conditions.
-    delta : dict of {name: total variance of the means of domains} or None
-        Estimated for blocks without an entry.
-    weights : dict of {name: weight of the block's log-likelihoods}
-        Below 1 if columns have correlated noise: they carry less evidence than independent ones. Default: 1.
-    points : dict of {name: settings of a `PhraseMatcher`}
-        Blocks of points in time, used only to detect near matches of a phrase (`near_matches`).
+        Key of `y` in `fit` with the original recording of each training vector: its simulated copies in several
+        conditions have the same.
+    delta : dict of {block: variance} or None
+        Variance between the means of domains, summed over columns. It is estimated for blocks without an entry.
+    weights : dict of {block: weight} or None
+        Factor on the log-likelihoods of a block. Use a weight below 1 if its columns have correlated noise, because
+        they then carry less evidence than independent columns. Default: 1.
+    points : dict of {block: settings of a `PhraseMatcher`} or None
+        Blocks that hold points in time instead of an embedding. They serve only to detect near matches of a phrase, in
+        which one word was replaced (`near_matches`).
 
     Attributes
     ----------
     views_ : dict of {view: 0}
-    channels_ : dict of {name: (directions, columns)}
-        R, the directions in which copies of a recording differ most; a unit-length block u becomes u - R'R u.
-    mean_ : (D,) mean of the training domains' means
-    variances_ : dict of {name: {key: total variance}}
-        Variances within domains of the view of the block (own), the other view (other), cells, recordings (take),
-        and variance of the domains (domain).
-    shift_ : (D,) posterior mean of the domain in use; zeros before `deployed`
-    domain_variances_ : dict of {name: posterior variance of the domain in use, summed over columns}
+        Views of the blocks, in order. Zeros, because views have no latent dimensions here.
+    channels_ : dict of {block: (directions, columns)}
+        Matrix R with the directions in which copies of a recording differ most; a unit-length block u becomes
+        u - R'R u.
+    mean_ : (D,)
+        Mean over the training domains' means.
+    variances_ : dict of {block: {key: variance summed over columns}}
+        Variances within domains, by key: classes of the block's view (own), classes of the other view (other), cells
+        (cell) and recordings (take); variance between domains (domain).
+    shift_ : (D,)
+        Posterior mean of the effect of the current domain; zeros before `deployed`.
+    domain_variances_ : dict of {block: variance}
+        Posterior variance of the effect of the current domain, summed over columns.
     names_ : dict of {view: names of the known classes}
-    band_weights_ : (D + 1,) weights of the evidence and a constant: the log odds of a narrow band, see
-        `fit_bandwidth`; empty without it
-    class_means_, class_variances_ : dict of {view: (classes, columns)}, dict of {view: (classes,)}
-        Posterior means and variances (of one column) of the known classes, scaled about the domain.
+    band_weights_ : (D + 1,)
+        Weights of the evidence, and a constant, for the log odds of a narrow band; empty before `fit_bandwidth`.
+    class_means_ : dict of {view: (classes, columns)}
+        Posterior means of the known classes, scaled about the domain.
+    class_variances_ : dict of {view: (classes,)}
+        Posterior variances of the known classes in one column, scaled about the domain.
     """
 
     nuisance_views = (SESSION_VIEW,)
@@ -162,15 +179,24 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
     # -- training ------------------------------------------------------------
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
-        """Fit to vectors of several domains.
+        """Fit the model to vectors of several domains.
 
-        y : labels of the blocks' views; optionally of the domain and of the original recording
+        Parameters
+        ----------
+        X : (n, D) vectors, with the columns of all blocks side by side
+        y : dict of {view: (n,) labels}, for every view of the blocks; optionally with the keys `domain` and `recording`
+
+        Returns
+        -------
+        self
         """
         vectors = as_vectors(X)
         check_feature_names(self, X, reset=True)
         width = sum(columns for columns, _ in self.blocks.values())
         if vectors.shape[1] != width:
-            raise DataError(f"the blocks have {width} columns, the vectors {vectors.shape[1]}")
+            raise DataError(
+                f"expected vectors of {width} columns, the sum of the columns in blocks; got {vectors.shape[1]}"
+            )
         labels = require_labels(y)
         self._check_points()
         self._check_views()
@@ -179,11 +205,12 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         # a known class has one posterior, in one block; classes of the first view are never known by name
         if any(block_views.count(view) > 1 for view in views[1:]):
             raise ParameterError(
-                f"two blocks are about one view: put their columns into one block, or make {views[0]!r} that view"
+                f"two blocks are about one view, which only the first view ({views[0]!r}) may have: put the columns of "
+                "both into one block"
             )
         missing = [view for view in views if view not in labels]
         if missing:
-            raise LabelError(f"there are no labels of the view {missing[0]!r}: add them to y")
+            raise LabelError(f"y has no labels of the view {missing[0]!r}; it has {list(labels)}")
         # without labels all vectors are of one domain
         domains = labels.get(self.domain, np.zeros(len(vectors), dtype=np.int64))
         self.views_ = dict.fromkeys(views, 0)
@@ -210,13 +237,17 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         return self
 
     def fit_bandwidth(self, X: ArrayLike, is_narrow: ArrayLike, domains: ArrayLike) -> Self:
-        """Fit the estimate of the bandwidth of recordings, which `evidence_measures` compares between both sides.
+        """Fit an estimate of bandwidth, by which `evidence_measures` compares the two sides of a trial.
 
         Parameters
         ----------
-        X : (n, D) vectors of a fitted model
+        X : (n, D) vectors; the model must be fitted
         is_narrow : (n,) whether the recording has a narrow band, such as a telephone call
         domains : (n,) domain of each vector
+
+        Returns
+        -------
+        self
         """
         check_is_fitted(self, "mean_")
         evidence = self.project(as_vectors(X).astype(np.float64))
@@ -230,7 +261,7 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         return self
 
     def _reset_domain(self) -> None:
-        """Set the domain to its prior, without known classes."""
+        """Set the domain to its prior and forget the known classes."""
         self.shift_ = np.zeros_like(self.mean_)
         self.domain_variances_ = {
             name: self._prior_domain_variance(name) for name, _, _ in self._columns()
@@ -240,7 +271,7 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         self.class_variances_ = {}
 
     def _prior_domain_variance(self, name: str) -> float:
-        """Return the prior variance of the domain, used before anything is enrolled."""
+        """Return the variance of a block's domain effect before anything is enrolled, summed over columns."""
         delta = self.variances_[name]["domain"]
         # profiles separate the classes of the first view; other classes have no labels yet
         return delta if self._is_first_view(name) else min(delta, MAX_UNNAMED_VARIANCE)
@@ -252,7 +283,18 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
     # -- evidence and the domain -----------------------------------------------
 
     def project(self, vectors: AnyArray) -> AnyArray:
-        """Remove the channel of each block and scale it to length 1, (n, D), independently of the domain."""
+        """Return the evidence of vectors: each block without its channel directions, scaled to length 1.
+
+        Blocks of points are scaled per point instead. The result does not depend on the domain.
+
+        Parameters
+        ----------
+        vectors : (n, D) vectors
+
+        Returns
+        -------
+        (n, D) projected vectors
+        """
         projected = []
         matchers = self._matchers()
         for name, columns in self._block_columns().items():
@@ -265,12 +307,16 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
                 block = block - (block @ R.T) @ R
             length = row_products(block, block) ** 0.5
             if isinstance(length, np.ndarray) and not length.all():
-                raise DataError("Input X contains a block of zeros, which has no direction")
+                row = int(np.flatnonzero(length == 0)[0])
+                raise DataError(
+                    f"Input X contains a block of zeros, which has no direction: {name!r} in row {row}. Leave out "
+                    "recordings without speech"
+                )
             projected.append(block / length[:, None])
         return concatenate_columns(projected)
 
     def with_domain_as_prior(self) -> Self:
-        """Return a copy whose prior domain is the current domain."""
+        """Return a copy that uses the mean of the current domain as the training mean, and thus as its prior."""
         # fitted attributes are shared: nothing writes to them
         other = copy(self)
         other.mean_ = self.mean_ + self.shift_
@@ -278,10 +324,14 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         return other
 
     def deployed(self, profiles: Profiles | None) -> Self:
-        """Return a copy adapted to the domain of the enrolled profiles; None: with the prior domain.
+        """Return a copy of the model that is adapted to the domain of the enrolled profiles.
 
-        The posterior of the domain is exact under the model's variances, from a sample of at most `MAX_CELLS` cells.
-        Names of classes are used if they explain the cells at least as well as a class per cell.
+        The posterior of the domain is exact under the model's variances, given a sample of at most `MAX_CELLS` enrolled
+        cells. Names of classes are used if they explain the cells at least as well as separate classes, one per cell.
+
+        Parameters
+        ----------
+        profiles : enrolled profiles; None returns this model unchanged
         """
         check_is_fitted(self, "mean_")
         if profiles is None:
@@ -313,7 +363,10 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
     def _set_known_classes(
         self, view: str, groups: Sequence[EnrolledCells], posteriors: Sequence[ClassPosteriors]
     ) -> None:
-        """Store names and posteriors of the known classes of a view, estimated from groups of cells."""
+        """Store the names and posteriors of the known classes of a view.
+
+        groups, posteriors : groups of cells, and the posteriors of the classes estimated from each
+        """
         classes = [group.classes_to_estimate(view) for group in groups]
         pairs = list(zip(posteriors, classes, strict=True))
         self.names_[view] = [
@@ -352,7 +405,7 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
     # -- scoring -----------------------------------------------------------------
 
     def _snapshot(self, name: str) -> Snapshot:
-        """Return a copy of a fitted attribute."""
+        """Return a cached copy of the fitted attribute `name`, renewed when the attribute changes."""
         return cache_of(self).snapshot(vars(self), name)
 
     def pair_terms(self) -> JointTerms:
@@ -411,9 +464,19 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
     def evidence_measures(
         self, enrol: Profiles, test: Profiles, pairs: IntArray | None
     ) -> dict[str, Array] | None:
-        """Return the logs of the seconds of the test and of the number of enrolled recordings; None without seconds.
+        """Return measures of the amount of evidence per trial, which a calibration may use.
 
-        A block of points has the seconds. After `fit_bandwidth`, `DIFFERENT_BANDS` is added.
+        They are the logarithm of the seconds of the test, the logarithm of the number of enrolled recordings and, after
+        `fit_bandwidth`, the probability that the two sides have different bandwidths.
+
+        Parameters
+        ----------
+        enrol, test : profiles of the two sides
+        pairs : (trials, 2) numbers of profile and test of each trial; None: all pairs
+
+        Returns
+        -------
+        {name: value per trial}; None if no block stores the seconds of recordings (blocks of points do)
         """
         for name in self._matchers():
             column = self._block_columns()[name].stop - 1
@@ -432,39 +495,41 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         return None
 
     def _check_views(self) -> None:
-        """Raise an error for views that the model cannot have."""
+        """Raise an error if a block has a reserved view, or if there are more than two views."""
         views = tuple(dict.fromkeys(view for _, _, view in self._columns()))
         check_view_names(views)
         check_no_interactions(views, type(self).__name__)
         if len(views) > 2:
             # the variances are those of one other view and of cells of two views
             raise ParameterError(
-                f"a {type(self).__name__} has one or two views; its blocks are about {list(views)}. Use a Committee of "
-                "models of single views for more"
+                f"a {type(self).__name__} has one or two views; its blocks are about {list(views)}. For more views, "
+                "use a Committee with one model per view"
             )
         reserved = {
-            SESSION_VIEW: "sessions of a profile",
-            self.domain: "domains of the training vectors",
-            self.recording: "recordings that have copies",
+            SESSION_VIEW: "a profile's sessions",
+            self.domain: "the training vectors' domains",
+            self.recording: "original recordings with copies",
         }
         for view in views:
             if view in reserved:
                 raise ParameterError(
-                    f"a block cannot be about {view!r}, the labels of the {reserved[view]}: rename the view"
+                    f"a block cannot be about {view!r}, a name that is reserved for the labels of {reserved[view]}: "
+                    "rename the view"
                 )
 
     def _check_points(self) -> None:
         for name, matcher in self._matchers().items():
             if not matcher.fits(*self.blocks.get(name, (0, ""))):
                 raise ParameterError(
-                    f"the block {name!r} must hold {matcher.points} points and a duration, with view {matcher.view!r}"
+                    f"the block {name!r} of points must have a multiple of {matcher.points} columns, plus one for the "
+                    f"seconds, and the view {matcher.view!r}; got {self.blocks.get(name)}"
                 )
 
     def _matchers(self) -> dict[str, PhraseMatcher]:
         return {name: PhraseMatcher(**settings) for name, settings in (self.points or {}).items()}
 
     def _block_columns(self) -> dict[str, slice]:
-        """Return the columns of each block."""
+        """Return the columns of each block in the vectors, {block: slice}, blocks of points included."""
         stops = np.cumsum([columns for columns, _ in self.blocks.values()]).tolist()
         return {
             name: slice(stop - columns, stop)
@@ -472,7 +537,7 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         }
 
     def _columns(self) -> list[tuple[str, slice, str]]:
-        """Return name, columns and view of each block, without the blocks of points."""
+        """Return (name, columns, view) of each block of embeddings; blocks of points are left out."""
         return [
             (name, columns, self.blocks[name][1])
             for name, columns in self._block_columns().items()
@@ -488,7 +553,10 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         return {**super().describe(), "views": list(self.views_), "blocks": blocks}
 
     def _key(self) -> str:
-        """Fingerprint of the model without its domain: profiles can be used in every domain that it is deployed to."""
+        """Return a hash of the trained mean and the blocks' names, the same for every domain of deployment.
+
+        Profiles store it, so that they fit this model before and after `deployed`.
+        """
         blocks = list(self.blocks)
         mean = self._snapshot("mean_")
         return cache_of(self).get(
@@ -525,6 +593,7 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
                 fits = fits and bool((self.class_variances_[view] >= 0).all())
         if not fits:
             raise DataError(
-                "the arrays of the model have contradictory shapes or impossible values: the file is damaged"
+                "the model file is damaged, because its arrays have contradictory shapes or impossible values: copy it "
+                "again or fit the model again"
             )
         super().check_state()

@@ -1,4 +1,7 @@
-"""Known classes of a deployment: the enrolled cells that they are estimated from, and whether their names are used."""
+"""Known classes, such as phrases that are enrolled by name: from which cells they are estimated, and if names are used.
+
+A cell is one combination of classes, such as one speaker with one phrase.
+"""
 
 from __future__ import annotations
 
@@ -18,24 +21,25 @@ from .posterior import (
 )
 
 MAX_CELLS = 600
-"""Maximum number of cells per linear system. A domain is estimated from a sample of this size, because more make no
-difference; known classes are estimated from all cells, in groups of this size."""
+"""Maximum number of cells per linear system. A domain is estimated from a sample of this size, because more cells make
+no difference; known classes are estimated in groups of this size."""
 
 MAX_NAMED_CELLS = 400
-"""Maximum number of cells per group from the classes to estimate; the other cells serve to estimate the domain."""
+"""Maximum number of cells per group that belong to the classes to estimate; the rest of `MAX_CELLS` are cells of other
+classes, from which the domain is estimated."""
 
 MIN_CELLS_PER_CLASS = 8
-"""Cells per class where not all cells fit into one group."""
+"""Lower limit of the maximum number of cells per class, used if not all cells fit into one group."""
 
 NAME_TOLERANCE = 1e-9
-"""Rounding error of the evidence: names are used unless every cell as a class of its own fits better than this."""
+"""Rounding error of the evidence: names are used unless one class per cell fits better by more than this."""
 
 NEAREST_CLASSES = 8
-"""Number of known classes considered as alternatives to the class of a profile: each costs time in every trial."""
+"""Number of known classes that a trial considers as alternatives to the class of the profile. Each costs time."""
 
 
 def sample_rows(rows: IntArray, max_rows: int) -> IntArray:
-    """Return a fixed random sample of at most `max_rows` rows, in their order."""
+    """Return a random sample of at most `max_rows` of the given rows, in ascending order; always the same sample."""
     if len(rows) <= max_rows:
         return rows
     return np.sort(np.random.default_rng(0).permutation(rows)[:max_rows])
@@ -44,13 +48,23 @@ def sample_rows(rows: IntArray, max_rows: int) -> IntArray:
 def class_blocks(
     profiles: Profiles, cells: EnrolledCells, sample: IntArray, views: tuple[str, ...], view: str
 ) -> list[EnrolledCells]:
-    """Return groups of cells from which the named classes of a view are estimated; empty without names.
+    """Return groups of cells from which the named classes of a view are estimated.
 
     Time grows with the cube of the number of cells in one solve. More than `MAX_CELLS` cells are therefore split into
-    groups: each class is in one group, with as many of its cells as make a difference, and cells of other classes
+    groups. Each class is in one group, with as many of its cells as make a difference, and cells of other classes
     fill the group up.
 
-    cells, sample : the cells that the domain is estimated from, and their rows
+    Parameters
+    ----------
+    profiles : enrolled profiles, with one row per cell
+    cells : cells from which the domain is estimated
+    sample : rows of these cells in the profiles
+    views : views of the model
+    view : view whose classes are estimated
+
+    Returns
+    -------
+    groups of cells; empty if the classes of the view have no names, and `[cells]` if all cells fit into one group
     """
     if view not in cells.names:
         return []
@@ -79,7 +93,14 @@ def class_blocks(
 
 
 def _pack(sizes: IntArray, max_total: int) -> list[IntArray]:
-    """Split indices, in order, into groups whose sizes sum to at most `max_total`."""
+    """Split items into groups of consecutive items whose sizes sum to at most `max_total`.
+
+    sizes : (n,) size of each item; an item larger than `max_total` is a group of its own
+
+    Returns
+    -------
+    indices of the items of each group
+    """
     groups: list[list[int]] = [[]]
     total = 0
     for number, size in enumerate(sizes.tolist()):
@@ -94,16 +115,26 @@ def _pack(sizes: IntArray, max_total: int) -> list[IntArray]:
 def adapt_block(
     block: Block, cells: EnrolledCells, groups: list[EnrolledCells]
 ) -> tuple[DomainPosterior, list[ClassPosteriors]]:
-    """Return the posterior of the domain, and those of the named classes of each group of `class_blocks`.
+    """Compute the posterior of the domain and the posteriors of the named classes.
 
-    Names are used if they explain the cells at least as well as a class per cell; otherwise the list is empty.
+    Names of classes are used if they explain the cells at least as well as separate classes, one per cell.
+
+    Parameters
+    ----------
+    block : columns of one extractor with its trained parameters
+    cells : enrolled cells from which the domain is estimated
+    groups : groups of cells from `class_blocks`
+
+    Returns
+    -------
+    posterior of the domain, and posteriors of the named classes per group; an empty list if names are not used
     """
     domain = domain_posterior(block, cells)
     if not groups:
         return domain, []
     view = block.view
     with_names = [class_posteriors(block, group, domain) for group in groups]
-    # names are useless if, for example, everybody calls a phrase of their own "password"
+    # names are useless if, for example, every person gives the name "password" to a different phrase
     without_names = [class_posteriors(block, group.without_names(view), domain) for group in groups]
     gain = sum(fit.evidence for fit in with_names) - sum(fit.evidence for fit in without_names)
     if gain >= -NAME_TOLERANCE:
@@ -112,9 +143,13 @@ def adapt_block(
 
 
 def nearest_to_each(means: Array) -> IntArray:
-    """Return the classes nearest to each class, (classes, k): likely confusions of a test.
+    """Return the known classes that a test of each class is most likely confused with.
 
-    means : (classes, columns)
+    means : (classes, columns) mean of each class
+
+    Returns
+    -------
+    (classes, k) indices of the nearest other classes by Euclidean distance, nearest first, k at most `NEAREST_CLASSES`
     """
     squares = np.sum(means**2, axis=1)
     nearest = []

@@ -1,4 +1,4 @@
-"""Variance estimates by moments, and the directions in which channels move vectors."""
+"""Estimates of variances by the method of moments, and the directions in which channels move vectors."""
 
 from __future__ import annotations
 
@@ -10,22 +10,34 @@ from ...scoring.pair_terms import row_products
 from .unit_terms import MAX_VARIANCE
 
 MAX_CHANNEL_DIRECTIONS = 40
-"""Most directions of a block that are scaled down because channels move vectors along them. Chosen on held-out
+"""Maximum number of channel directions per extractor (rows of R in `channel_directions`). Chosen on held-out
 corpora."""
 
 VARIANCE_KEYS = ("own", "other", "cell", "take", "domain")
-"""Keys in files: classes of the block's view, of the other view, cells, recordings, domains."""
+"""Keys of the variances in model files: own is the view that the extractor models, such as phrase; other is the other
+view, such as speaker; cell is a combination of both; take is a recording."""
 
 USUAL_DOMAIN_VARIANCE = 0.1
-"""Variance between domains where the training vectors are of one domain."""
+"""Default variance between domains, used if the training vectors are all of one domain."""
 
 
 def channel_directions(u: Array, recordings: Names, domains: Names) -> Array:
-    """Return R (directions, D), so that u - R'R u scales down the directions in which copies of a recording differ.
+    """Return R (directions, D), by which channels are removed from a vector u: u - R'R u.
 
-    With S the covariance of copies about their recording, averaged over domains, noise of the covariance S + v I
-    becomes white if vectors are scaled along the eigenvector of the eigenvalue s by sqrt(v / (s + v)); v is the mean
-    eigenvalue. See "Channels" in docs/math.md, section 9.11.
+    It scales down the directions in which copies of a recording differ most. Let S be the covariance of copies about
+    the mean of their recording, averaged over domains, and v its mean eigenvalue. Noise with the covariance S + v I
+    becomes white if vectors are scaled by sqrt(v / (s + v)) along each eigenvector of S, whose eigenvalue is s. See
+    "Channels" in docs/math.md, section 9.11.
+
+    Parameters
+    ----------
+    u : (n, D) unit-length vectors
+    recordings : (n,) original recording of each vector, equal for its copies
+    domains : (n,) domain of each vector; each domain numbers its recordings separately
+
+    Returns
+    -------
+    (k, D) scaled directions, with k at most `MAX_CHANNEL_DIRECTIONS` and D / 2; k = 0 if there are no copies
     """
     covariances = []
     for domain in np.unique(domains):
@@ -49,13 +61,22 @@ def channel_directions(u: Array, recordings: Names, domains: Names) -> Array:
 def block_moments(
     u: Array, own: Names, other: Names | None, domains: Names, delta: float | None
 ) -> tuple[Array, dict[str, float]]:
-    """Estimate the mean of one block and its total variances by moments within each domain, averaged over domains.
+    """Estimate the mean of one extractor's vectors and the total variances of their effects.
+
+    Both are estimated by moments within each domain and averaged over domains. A total variance is summed over the D
+    columns.
 
     Parameters
     ----------
     u : (n, D) unit-length vectors
-    own, other : labels of the block's view and of the other view; None: there is one view
+    own : (n,) labels of the view that the extractor models
+    other : (n,) labels of the other view; None: the model has one view
+    domains : (n,) domain of each vector
     delta : variance between domains; None: estimated
+
+    Returns
+    -------
+    (D,) mean over the domains' means, and {key of `VARIANCE_KEYS`: total variance}
     """
     means, components = [], []
     second = np.zeros(len(u)) if other is None else other
@@ -84,10 +105,19 @@ def block_moments(
 
 
 def variance_components(X: Array, own: Names, other: Names) -> tuple[float, float, float, float]:
-    """Estimate total variances of the classes of two crossed views, of cells and of recordings, from centred vectors.
+    """Estimate total variances of the classes of two crossed views, of cells and of recordings.
 
-    They are means of x.y over pairs that share one view, the other, or both: no balanced design is needed. Every class
-    has the same weight.
+    They follow from means of the product x.y over pairs of vectors that share the first view, the second, or both.
+    Any numbers of vectors per class and cell will do; every class has the same weight.
+
+    Parameters
+    ----------
+    X : (n, D) vectors with mean zero
+    own, other : (n,) labels of the first and of the second view
+
+    Returns
+    -------
+    variances of first view, second view, cells (combinations of both views) and recordings, each summed over columns
     """
     first = np.unique(own, return_inverse=True)[1].reshape(-1)
     second = np.unique(other, return_inverse=True)[1].reshape(-1)
@@ -98,7 +128,7 @@ def variance_components(X: Array, own: Names, other: Names) -> tuple[float, floa
     first_variance = _mean_product(sums, counts, first[example], *_sums(X, first))
     second_variance = _mean_product(sums, counts, second[example], *_sums(X, second))
     total = float(np.sum(X * X)) / len(X)
-    # of pairs of one cell, less its two classes; the remainder is that of recordings
+    # pairs of one cell share both classes as well; recordings have the remainder
     return (
         first_variance,
         second_variance,
@@ -116,10 +146,13 @@ def _sums(X: Array, codes: IntArray) -> tuple[Array, Array]:
 def _mean_product(
     members: Array, sizes: Array, classes: IntArray, totals: Array, counts: Array
 ) -> float:
-    """Return the mean of x.y over pairs from different members of a class, averaged over classes.
+    """Return the mean product x.y over pairs of vectors x, y that are of one class but of two of its members.
 
-    members, sizes : (n, D) sums and (n,) numbers of vectors, such as of cells or of single vectors
-    classes : (n,) class of each member; totals and counts are the sums of its members
+    A member is a cell or a single vector. Every class with such pairs has the same weight; 0 if there is no pair.
+
+    members, sizes : (n, D) sum and (n,) number of the vectors of each member
+    classes : (n,) class of each member
+    totals, counts : (classes, D) sum and (classes,) number of the vectors of each class
     """
     pairs = counts**2 - np.bincount(classes, sizes**2, minlength=len(counts))
     has_pairs = pairs > 0

@@ -1,6 +1,7 @@
-"""Posteriors of the recording domain and of the named classes, from enrolled cells.
+"""Posteriors of the recording domain (language, microphones, rooms) and of named classes such as phrases.
 
-The formulas are those of docs/math.md, section 9.11: `domain_posterior` is "The posterior of the domain",
+They are computed from enrolled cells; a cell is one combination of classes, such as one speaker with one phrase. The
+formulas are those of docs/math.md, section 9.11: `domain_posterior` is "The posterior of the domain",
 `scale_about` is "Scaling about the domain", `class_posteriors` is "Phrases by name".
 """
 
@@ -22,30 +23,31 @@ SESSION_VIEW = "recording"
 without labels a profile has one session."""
 
 SESSION_VARIANCE_RATIO = 0.33
-"""Variance of the sessions of one person or phrase, relative to that of people or phrases. Measured on the voices of
-C-VAU, whose sessions are months apart; the other corpora have one session per person."""
+"""Variance between sessions of one person (or phrase), as a share of the variance between people (or phrases).
+Measured on the corpus C-VAU, whose sessions are months apart; the other corpora have one session per person."""
 
 MIN_MEAN_SQUARE = 0.05
-"""Lower limit of the mean square of unit-length vectors about the centre of their domain."""
+"""Lower limit of the mean square distance of unit-length vectors from the centre of their domain."""
 
 MIN_PEOPLE_PER_PHRASE = 4
-"""Fewest people for using the name of a phrase that everybody says: with fewer, phrase and domain cannot be separated.
-Chosen on held-out corpora."""
+"""Minimum number of people for using the name of a phrase if everybody says the same one: with fewer people, the effect
+of the phrase cannot be separated from that of the domain. Chosen on held-out corpora."""
 
 MAX_UNNAMED_VARIANCE = 0.008
-"""Upper limit of the domain's variance in a view without labels: if everybody may say one phrase, phrase and domain
-cannot be separated."""
+"""Upper limit of the domain's variance for vectors about a view without labels. Unlabelled recordings may all be of one
+phrase, whose effect the estimate of the domain would absorb."""
 
 KNOWN_CLASS_NOISE = 1.5
-"""Noise of recordings of known classes, relative to training. Chosen on held-out corpora."""
+"""Factor on the variance of recordings of known classes, which vary more than in training. Chosen on held-out
+corpora."""
 
 
 class DomainPosterior(NamedTuple):
-    """Posterior of a domain.
+    """Posterior of the effect that a recording domain has on the vectors of one extractor.
 
-    centre : (D,) mean of the vectors in this domain, mean + shift
-    shift : (D,) posterior mean of the domain effect d
-    variance : posterior variance of d, summed over columns
+    centre : (D,) mean of the vectors in this domain: training mean + shift
+    shift : (D,) posterior mean of the domain's effect
+    variance : posterior variance of the domain's effect, summed over columns
     """
 
     centre: Array
@@ -54,11 +56,11 @@ class DomainPosterior(NamedTuple):
 
 
 class ClassPosteriors(NamedTuple):
-    """Posteriors of known classes.
+    """Posteriors of known classes, such as phrases with a name, in the scale of `scale_about`.
 
-    means : (classes, D)
-    variances : (classes,) of one column
-    evidence : log-likelihood of the cells up to a constant and the factor 1/2
+    means : (classes, D) posterior mean of each class
+    variances : (classes,) posterior variance of each class in one column
+    evidence : twice the log-likelihood of the enrolled cells per column, up to a constant
     """
 
     means: Array
@@ -67,13 +69,13 @@ class ClassPosteriors(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A modelled block of columns.
+    """Block of columns: the part of the vectors that one extractor computes, with its view and trained parameters.
 
-    columns : slice of the vectors
-    view : view that the block models
-    is_first_view : whether that is the first view, whose classes are the profiles
-    mean : (D,) mean of the training domains
-    variances : total variances by the keys of `VARIANCE_KEYS`
+    columns : columns of the block in the vectors
+    view : view that the block models, such as "phrase"
+    is_first_view : whether `view` is the first view of the model, whose classes are the profiles
+    mean : (D,) mean over the training domains' means
+    variances : {key of `VARIANCE_KEYS`: variance summed over columns}
     """
 
     columns: slice
@@ -85,12 +87,14 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class EnrolledCells:
-    """Cells of profiles from which a domain is estimated.
+    """Enrolled cells from which a domain is estimated; a cell is, for example, one speaker with one phrase.
 
-    means, weights : (C, D), (C,) mean and number of the recordings of each cell
-    same : {view: (C, C) mask of the pairs of cells with the same class}; without views that have no labels
-    names : {view: names of its classes}; without views that have no names
-    codes : {view: (C,) class of each cell, -1 if its label is missing}
+    means : (C, D) mean of the recordings of each cell
+    weights : (C,) number of recordings of each cell
+    views : views of the model
+    same : {view: (C, C) mask of the pairs of cells with the same class}, for views with labels
+    names : {view: names of its classes}, for views whose classes have names
+    codes : {view: (C,) number of each cell's class, -1 if its label is missing}
     target_classes : numbers of the classes to estimate; cells of other classes serve only to estimate the domain;
         None: all classes
     """
@@ -105,7 +109,14 @@ class EnrolledCells:
 
     @classmethod
     def of(cls, profiles: Profiles, rows: IntArray, views: tuple[str, ...]) -> Self:
-        """Return the cells of profiles that `rows` selects."""
+        """Return the cells of the profiles in the given rows.
+
+        Parameters
+        ----------
+        profiles : enrolled profiles, with one row per cell
+        rows : (C,) rows to use
+        views : views of the model, the first one with the profiles as its classes
+        """
         weights = profiles.weights[rows]
         means = to_host(profiles.y)[rows] / weights[:, None]
         # a profile is one person, the class of the first view
@@ -131,7 +142,14 @@ class EnrolledCells:
         return cls(means, weights, views, same, names, codes)
 
     def covariance(self, first: float, second: float, cell: float, recording: float) -> Array:
-        """Return the covariance V (C, C) of the cell means from the total variances of views, cells and recordings."""
+        """Return the (C, C) covariance of the cell means.
+
+        Parameters
+        ----------
+        first, second : variances of the classes of the first and of the second view
+        cell : variance of cells, beyond that of their two classes
+        recording : variance of recordings, which is divided by the number of recordings of each cell
+        """
         same_first = self.same[self.views[0]]
         # without labels all cells may be of one class of the second view
         same_second = self.same.get(self.views[-1], np.ones_like(same_first))
@@ -140,27 +158,32 @@ class EnrolledCells:
         return np.asarray(V)
 
     def without_names(self, view: str) -> Self:
-        """Return the cells without the names of a view: each cell is a separate class in this view."""
+        """Return a copy in which each cell is a separate, unnamed class of a view."""
         same = {**self.same, view: np.eye(len(self.weights), dtype=bool)}
         return replace(self, same=same, names={**self.names, view: []})
 
     def classes_to_estimate(self, view: str) -> IntArray:
-        """Return the numbers of the named classes to estimate from these cells."""
+        """Return the numbers of the named classes of a view to estimate: `target_classes`, or else all."""
         if self.target_classes is None:
             return np.arange(len(self.names[view]))
         return self.target_classes
 
     def members(self, view: str) -> BoolArray:
-        """Return the (classes, C) mask of the cells of each class."""
+        """Return the (classes, C) mask of the cells that belong to each named class of a view."""
         return np.equal.outer(np.arange(len(self.names[view])), self.codes[view])
 
 
 def domain_posterior(block: Block, cells: EnrolledCells) -> DomainPosterior:
-    """Compute the posterior of the domain from cells in the scale of the vectors.
+    """Compute the posterior of the domain from enrolled cells, in the scale of the unit-length vectors.
 
-    With V the covariance of the C cell means x within a domain, m the mean of training and delta the variance of
-    domains, the precision is p = 1/delta + 1'V^-1 1, and the domain is at m + 1'V^-1 (x - m) / p. People and phrases
-    that recur are counted once, however many recordings they have.
+    Let x be the C cell means, V their covariance within a domain, m the training mean, delta the variance between
+    domains and 1 a vector of ones. The posterior precision is p = 1/delta + 1'V^-1 1, and the centre of the domain is
+    m + 1'V^-1 (x - m) / p. V counts people and phrases that recur once, however many recordings they have.
+
+    Parameters
+    ----------
+    block : columns of one extractor with its trained parameters
+    cells : enrolled cells
     """
     variances = block.variances
     V = _cell_covariance(block, cells, variances["take"]) * mean_square_about(block.mean)
@@ -177,10 +200,17 @@ def domain_posterior(block: Block, cells: EnrolledCells) -> DomainPosterior:
 def class_posteriors(
     block: Block, cells: EnrolledCells, domain: DomainPosterior
 ) -> ClassPosteriors:
-    """Compute the posteriors of the named classes, of vectors scaled about the domain.
+    """Compute the posteriors of the named classes of the block's view, from cells scaled about the domain.
 
-    With z the scaled cells, r the training mean in this scale and K the covariance of the cells, domain included, the
-    class b has the mean r + k'K^-1 (z - r) and the variance k_bb - k'K^-1 k, where k is its covariance with the cells.
+    Let z be the scaled cell means, r the training mean in this scale, and K the covariance of the cells with the
+    domain included. A class with the prior variance s and the covariance k with the cells has the posterior mean
+    r + k'K^-1 (z - r) and the posterior variance s - k'K^-1 k.
+
+    Parameters
+    ----------
+    block : columns of one extractor with its trained parameters
+    cells : enrolled cells, with names of the classes of the block's view
+    domain : posterior of the domain, from `domain_posterior`
     """
     variances = block.variances
     z, squares = scale_about(cells.means[:, block.columns], domain.centre)
@@ -202,7 +232,10 @@ def class_posteriors(
 
 
 def _cell_covariance(block: Block, cells: EnrolledCells, recording: float) -> Array:
-    """Return the covariance (C, C) of the cell means in the scale of the block's variances, without the domain."""
+    """Return the (C, C) covariance of the C cell means within a domain, from the block's trained variances.
+
+    recording : variance of recordings to use instead of the trained one
+    """
     variances = block.variances
     first, second = variances["other"], variances["own"]
     if block.is_first_view:
@@ -216,7 +249,17 @@ def mean_square_about(centre: Array) -> float:
 
 
 def scale_about(means: AnyArray, centre: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """Scale means of unit-length vectors about a centre: (n, D) scaled means and (n,) mean square distances."""
-    # every recording has |u| = 1, so that the mean square distance follows from the mean: 1 - 2 u'k + k'k
+    """Subtract a centre from means of unit-length vectors, and scale to a mean square distance of 1.
+
+    Parameters
+    ----------
+    means : (n, D) means of groups of unit-length vectors
+    centre : (D,) centre k of the domain
+
+    Returns
+    -------
+    (n, D) scaled means, and (n,) mean square distances of each group's vectors from the centre, before scaling
+    """
+    # every vector has length 1, so the mean square distance follows from the mean u of a group: 1 - 2 u'k + k'k
     squares = 1.0 - 2.0 * (means @ centre) + centre @ centre
     return (means - centre) / squares[:, None].clip(min=1e-6) ** 0.5, squares

@@ -1,4 +1,7 @@
-"""Pair terms of unit-length blocks whose domain is known up to a variance: docs/math.md, section 9.11, "The pair"."""
+"""Pair terms (LLRs of enrolment and test) of one extractor's unit-length vectors, given the posterior of their domain.
+
+The formulas are those of "The pair" and "Phrases by name" in docs/math.md, section 9.11.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ MAX_VARIANCE = 4.0
 """Upper bound of any variance of unit-length vectors."""
 
 MAX_CACHED_TERMS = 2**10
-"""Maximum number of cached terms, one per known class and number of recordings."""
+"""Maximum number of cached terms; the cache has one per known class and numbers of recordings and sessions."""
 
 
 class UnitSide(NamedTuple):
@@ -26,8 +29,9 @@ class UnitSide(NamedTuple):
     All profiles have the same number of recordings of the class, and the same number of sessions.
 
     vectors : (profiles, D) means of unit-length vectors, scaled about the domain
-    recordings : number n of recordings per mean
-    sessions : effective number q of sessions per mean
+    recordings : number of recordings per mean
+    sessions : effective number of sessions per mean: (sum of n_i)^2 / (sum of n_i^2), where n_i is the number of
+        recordings in session i
     """
 
     vectors: AnyArray
@@ -36,13 +40,13 @@ class UnitSide(NamedTuple):
 
 
 class ColumnVariances(NamedTuple):
-    """Variances of one column.
+    """Variances of the effects in one column of an extractor's vectors; the letters are those of docs/math.md, 9.11.
 
-    class_ : classes of the block's view, psi
-    session : other view, cell and session together, o
-    cell : cells alone, c
-    recording : recordings, nu
-    domain : posterior of the domain, tau
+    class_ : variance psi of the classes of the view that the extractor models, such as phrases
+    session : variance o of the other view, of cells and of sessions together
+    cell : variance c of cells alone (a cell is one speaker with one phrase)
+    recording : variance nu of recordings
+    domain : posterior variance tau of the domain
     """
 
     class_: float
@@ -53,26 +57,40 @@ class ColumnVariances(NamedTuple):
 
     @classmethod
     def of(cls, totals: Mapping[str, float], domain: float, columns: int) -> Self:
-        """Convert total variances (`DomainPLDA.variances_`, and that of the domain) to variances per column."""
+        """Divide variances that are summed over columns by the number of columns.
+
+        Parameters
+        ----------
+        totals : variances of one extractor in `DomainPLDA.variances_`
+        domain : posterior variance of the domain, summed over columns
+        columns : number of columns
+        """
         session = totals["other"] + totals["cell"] + SESSION_VARIANCE_RATIO * totals["own"]
         numbers = totals["own"], session, totals["cell"], totals["take"], domain
         return cls(*(number / columns for number in numbers))
 
     def within_class(self, side: UnitSide, noise: float = 1.0) -> float:
-        """Return the variance of a mean of n recordings about its class, o / q + noise * nu / n."""
+        """Return the variance of the mean of a side's recordings about their class.
+
+        It is session / (number of sessions) + noise * recording / (number of recordings).
+        """
         # recordings of one session vary together, whatever their phrase
         return self.session / side.sessions + noise * self.recording / side.recordings
 
 
 class UnitTerms:
-    """Pair terms of the view of one block, given the posterior of the domain.
+    """Log-likelihood ratios (pair terms) of enrolment and test for the view that one extractor models.
 
-    A test of a known class b has the mean m_b. If the enrolled mean e is also of class b, the test has the mean
-    m_b + g (e - m_b) with g = (c / q) / (variance of e about b), because each person says a phrase differently.
+    The posterior of the domain is given. A test of a known class with the posterior mean m has the mean m. If the
+    enrolled mean e is of this class, too, the test has the mean m + g (e - m), because each person says a phrase
+    differently. Here g = (cell variance / number of sessions) / (variance of e about its class).
 
-    centre : (D,) mean plus posterior mean of the domain
+    Parameters
+    ----------
+    view : view that the extractor models
+    centre : (D,) centre of the domain: training mean plus posterior mean of the domain's effect
     variances : variances per column
-    known : (classes, D) posterior means and (classes,) posterior variances of the known classes
+    known : (classes, D) posterior means and (classes,) posterior variances of the known classes; None: no known class
     """
 
     is_llr = True
@@ -95,7 +113,17 @@ class UnitTerms:
         self._terms: dict[Hashable, UnitTerm] = {}
 
     def prepare(self, table: CellTable, y: AnyArray) -> list[UnitSide]:
-        """Return the scaled mean and the numbers of recordings and sessions of each class of the view."""
+        """Summarise the recordings of each class of the view in a batch of profiles with the same cells.
+
+        Parameters
+        ----------
+        table : class, session and number of recordings of each cell, the same for all profiles
+        y : (profiles, cells, D) sums of the unit-length vectors of each cell
+
+        Returns
+        -------
+        per class, the scaled mean and the numbers of recordings and sessions
+        """
         sides = []
         for number in range(len(table.names[0])):
             cells = [cell for cell, class_ in enumerate(table.classes[0]) if class_ == number]
@@ -112,7 +140,16 @@ class UnitTerms:
     def side_terms(
         self, side: list[UnitSide], training_classes: TrainingClasses
     ) -> list[QuadraticTerm]:
-        """Return log N(x; m, v) - log N(x; 0, u): the LLR of a known class against an unknown one."""
+        """Return the LLR of each class of a side being its known class instead of an unknown one.
+
+        For the mean x of the recordings it is log N(x; m, v) - log N(x; 0, u), where m and v are mean and variance
+        given the known class, and u is the variance for an unknown class. Classes without a known class have no term.
+
+        Parameters
+        ----------
+        side : summary of each class of the side, from `prepare`
+        training_classes : per view, the number of the known class of each class of the side, or -1
+        """
         terms = []
         for unit_side, number in zip(side, training_classes[0], strict=True):
             if self.known is None or number < 0:
@@ -134,6 +171,14 @@ class UnitTerms:
         training_classes: TrainingClasses,
         matches: ClassMatches,
     ) -> list[PairTerm]:
+        """Return the LLR of each class of the test that the hypothesis matches with a class of the enrolment.
+
+        Parameters
+        ----------
+        enrol, test : summary of each class of each side, from `prepare`
+        training_classes : per view, the number of the known class of each class of the enrolment, or -1
+        matches : per view and class of the test, the number of the matching class of the enrolment (-1: none) first
+        """
         terms = []
         for number, (enrolled, _) in enumerate(matches[0]):
             if enrolled < 0:
@@ -163,7 +208,10 @@ class UnitTerms:
         return self._shared_class_term(e, t)
 
     def _shared_class_term(self, e: UnitSide, t: UnitSide) -> UnitTerm:
-        """Return the LLR term of sharing class and domain against sharing the domain only (docs/math.md, 9.11)."""
+        """Return the LLR of enrolled mean e and test mean t sharing class and domain, against the domain only.
+
+        It is the term of classes that are not known; see "The pair" in docs/math.md, section 9.11.
+        """
         psi, *_, tau = self.variances
         A = psi + tau + self.variances.within_class(e)
         B = psi + tau + self.variances.within_class(t)
@@ -176,7 +224,12 @@ class UnitTerms:
         return UnitTerm(product, row, column, constant)
 
     def _known_class_term(self, e: UnitSide, t: UnitSide, m: Array, tau_b: float) -> UnitTerm:
-        """Return log N(t; m + g (e - m), s) - log N(t; m, v): the gain from recordings of a known class."""
+        """Return the LLR that enrolled recordings of a known class add to the posterior of this class.
+
+        With e and t the means of enrolment and test it is log N(t; m + g (e - m), s) - log N(t; m, v). Here m and tau_b
+        are posterior mean and variance of the class, v and s the variances of t without and with the enrolment, and
+        g is the weight of the enrolment (see `UnitTerms`).
+        """
         cell = self.variances.cell / e.sessions
         g = cell / self.variances.within_class(e, KNOWN_CLASS_NOISE)
         within = self.variances.within_class(t, KNOWN_CLASS_NOISE)
@@ -191,7 +244,10 @@ class UnitTerms:
 
 
 class UnitTerm(NamedTuple):
-    """Quadratic function: product e.t + row |e|^2 + column |t|^2 + constant + enrolled.e + tested.t."""
+    """Coefficients of an LLR that is a quadratic function of an enrolled mean e and a test mean t, both (D,).
+
+    LLR = product e.t + row |e|^2 + column |t|^2 + constant + enrolled.e + tested.t; None stands for a zero vector.
+    """
 
     product: float
     row: float
@@ -202,7 +258,18 @@ class UnitTerm(NamedTuple):
 
 
 def shared_effect_llr(A: float, B: float, R: float, D: int) -> tuple[float, float, float, float]:
-    """Return log N(e, t) - log N(e) - log N(t) for vectors of D columns with variances A, B and covariance R."""
+    """Return the coefficients of log N(e, t) - log N(e) - log N(t), where vectors e and t share an effect.
+
+    Parameters
+    ----------
+    A, B : variance of each column of e and of t
+    R : covariance of a column of e with the same column of t
+    D : number of columns
+
+    Returns
+    -------
+    coefficients of e.t, |e|^2 and |t|^2, and the constant
+    """
     gain = R / B  # E[e | t] = gain t
     residual = A - R * gain  # Var[e | t]
     product = gain / residual
