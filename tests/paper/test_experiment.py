@@ -341,7 +341,7 @@ def test_changes_are_addressed_by_section_and_name():
         Configuration().with_changes({"epochs": 0})
     with pytest.raises(ParameterError, match="name is a value and has no settings"):
         Configuration(corpus={"name": "cvau"}).with_changes({"corpus.name.odd": 0})
-    with pytest.raises(ParameterError, match="a configuration has no 'odd'"):
+    with pytest.raises(ParameterError, match="a configuration has no setting 'odd'"):
         Configuration.from_dict({"odd": {}})
 
 

@@ -95,7 +95,7 @@ def test_a_file_that_is_not_understood_prints_what_it_has_and_a_recipe_that_work
 
 def test_a_recipe_with_a_wrong_key_or_value_names_the_right_one(tmp_path):
     (tmp_path / "a.toml").write_text('[features]\nwindows = "hamming"\n')
-    with pytest.raises(FileFormatError, match=r"has no 'windows'; it has .*window, "):
+    with pytest.raises(FileFormatError, match=r"has no setting 'windows'; it has .*window, "):
         read_extractor_recipe(tmp_path / "a.toml")
     (tmp_path / "a.toml").write_text('[features]\nkind = "fbank"\n')
     with pytest.raises(FileFormatError, match="kind is one of kaldi"):

@@ -1,4 +1,4 @@
-"""Extractors of vectors from recordings: pre-trained and own networks, their recipes and fingerprints."""
+"""Extractors, networks that turn recordings into vectors: downloading, loading and running them."""
 
 from .extractor import Extractor, load_extractor
 from .recipe import families

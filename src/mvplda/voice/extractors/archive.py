@@ -1,4 +1,4 @@
-"""Archive of extractors: their files, licences, credits and hashes, for a release or a mirror."""
+"""Writing an archive (.zip) of extractors with their files, licences, credits and hashes, for a release or a mirror."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .recipe import Recipe, downloadable, recipe_to_toml
 from .wheels import sha256
 
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)
-"""Time of every file: equal contents make equal archives."""
+"""Modification time of every file in an archive, always the same so that equal contents make equal archives."""
 CHANGES = (
     "The files with the hashes of the table [weights.files] of each NAME.toml. Networks in onnxruntime's own format "
     "were converted to ONNX; no weight was changed."
@@ -21,13 +21,13 @@ CHANGES = (
 
 
 def pack_weights(path: PathLike, *names: str, decoders: bool = False) -> dict[str, bytes]:
-    """Write fetched extractors into an archive (.zip) that `mvplda extractor get --from` reads.
+    """Write downloaded extractors into an archive (.zip) that `mvplda extractor get --from` reads.
 
     Parameters
     ----------
     path : the archive
     names : names of extractors
-    decoders : whether to add the decoder of an extractor that has one
+    decoders : whether to add the decoders of speech recognisers, for extractors that have one
 
     Returns
     -------
@@ -49,7 +49,7 @@ def pack_weights(path: PathLike, *names: str, decoders: bool = False) -> dict[st
 
 
 def archive_contents(*names: str, decoders: bool = False) -> dict[str, bytes]:
-    """Return the files of an archive, {name in the archive: contents}."""
+    """Return the files of an archive, {name in the archive: contents}; parameters as in `pack_weights`."""
     for name in names:
         if name not in downloadable():
             raise ParameterError(missing_extractor_message(name))
@@ -70,7 +70,13 @@ def archive_contents(*names: str, decoders: bool = False) -> dict[str, bytes]:
 
 
 def _network_files(recipe: Recipe) -> dict[str, bytes]:
-    """Return the files of one extractor and its recipe, {name in the archive: contents}."""
+    """Return the downloaded files of one extractor and its recipe, {name in the archive: contents}.
+
+    Raises
+    ------
+    FetchError
+        A file is missing, or differs from the one that the recipe names.
+    """
     folder = cached_file(recipe.name).parent
     contents = {f"{recipe.name}/{recipe.name}.toml": recipe_to_toml(recipe).encode()}
     for file, digest in recipe.weights.files.items():
@@ -78,14 +84,15 @@ def _network_files(recipe: Recipe) -> dict[str, bytes]:
         if sha256(data) != digest:
             raise FetchError(
                 f"{folder / file} is not the file of the installed recipe (SHA-256 {sha256(data)[:16]}..., expected "
-                f"{digest[:16]}...): run  mvplda extractor remove {recipe.name}  and fetch it again"
+                f"{digest[:16]}...). Run  mvplda extractor remove {recipe.name}  and then  mvplda extractor get "
+                f"{recipe.name}"
             )
         contents[f"{recipe.name}/{file}"] = data
     return contents
 
 
 def notice(recipes: list[Recipe]) -> str:
-    """Return origin, licence and credit of each network as text."""
+    """Return a text for the archive with the source, licence and credit of each network."""
     lines = ["Speaker and phrase extractors for mvplda", "", CHANGES]
     for recipe in recipes:
         lines += [

@@ -1,4 +1,4 @@
-"""Blocks of columns in vectors that concatenate several extractors, from the recipes of these."""
+"""Columns of each extractor in vectors that concatenate the outputs of several extractors (one block per extractor)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .recipe import families
 
 
 def extractor_widths() -> dict[str, int]:
-    """Return the number of columns of each extractor whose recipe specifies it."""
+    """Return {name of an extractor: length of its vectors}, for recipes that specify the length."""
     return {name: recipe.width for name, recipe in families().items() if recipe.width}
 
 
@@ -17,13 +17,14 @@ def blocks_of(extractor: str | None, width: int) -> dict[str, int] | None:
 
     Parameters
     ----------
-    extractor : name that is stored beside the vectors, such as ``campplus-0703590a6d1b+words-db2c46ec595f``
+    extractor : name that is stored beside the vectors, such as ``campplus-0703590a6d1b+words-db2c46ec595f``: extractors
+        with their fingerprints, joined by ``+``
     width : number of columns of the vectors
 
     Returns
     -------
-    {name of the extractor: number of columns}; None for a single extractor, if a width is unknown, or if the widths do
-    not sum to `width`
+    {name of the extractor: number of columns}. None if there is a single extractor, if a number of columns is unknown,
+    or if they do not sum to `width`
     """
     widths = extractor_widths()
     names = (extractor or "").split("+")
@@ -34,19 +35,25 @@ def blocks_of(extractor: str | None, width: int) -> dict[str, int] | None:
 
 
 def point_blocks(blocks: Iterable[str] | None) -> list[str]:
-    """Return the blocks that hold points in time instead of an embedding; only the default model uses them."""
+    """Select the extractors whose vectors are a row of points in time instead of an embedding.
+
+    blocks : names of extractors, with or without a fingerprint; None: no extractor
+    """
     recipes = families()
     names = [(block, recipe_name(block)) for block in blocks or ()]
     return [block for block, name in names if name in recipes and recipes[name].has_points]
 
 
 def block_views(blocks: Iterable[str] | None) -> dict[str, tuple[str, ...]]:
-    """Return the views that the vectors of each block distinguish, for blocks with a known recipe."""
+    """Return the views, such as speaker or phrase, that the vectors of each extractor distinguish.
+
+    blocks : names of extractors, with or without a fingerprint; extractors without a recipe are left out
+    """
     recipes = families()
     names = [(block, recipe_name(block)) for block in blocks or ()]
     return {block: recipes[name].views for block, name in names if name in recipes}
 
 
 def recipe_name(extractor: str) -> str:
-    """Return the name of an extractor without the fingerprint that may follow it."""
+    """Remove the fingerprint from the name of an extractor: ``words-db2c46ec595f`` becomes ``words``."""
     return extractor.rpartition("-")[0] or extractor

