@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import bindparam
 
 from ..voice.prompts import PromptKind, draw_prompt
-from .schemas import Challenge, Problem
+from .schemas import Challenge, ChallengeKind, Problem
 from .store import Transaction
 from .tables import CHALLENGES, ProfileRow
 from .times import iso
@@ -68,26 +68,39 @@ def find_challenge(work: Transaction, name: str) -> OpenChallenge | None:
 def create_challenge(
     work: Transaction, row: ProfileRow, texts: Mapping[str, str], seconds: float
 ) -> OpenChallenge:
-    """Choose one of the phrases {label: text} for a profile without a challenge."""
+    """Store a challenge of one random phrase for a profile without a challenge.
+
+    texts : {label: text} of the phrases to choose from
+    seconds : time until the challenge expires
+    """
     # the phrase of the last challenge may be in a recording
     fresh = sorted(set(texts) - {row.last_phrase})
     if len(texts) < 2 or not fresh:
         detail = f"a challenge needs two phrases to choose from, the profile has {len(texts)}: enrol more"
         raise Problem(409, "too-few-phrases", detail)
-    return _open(work, row, secrets.choice(fresh), seconds)
+    challenge = open_challenge(work, row.id, draw("phrase", fresh), seconds)
+    work.note("challenge", row.id)
+    return challenge
 
 
 def create_prompt(
     work: Transaction, row: ProfileRow, kind: PromptKind, seconds: float
 ) -> OpenChallenge:
-    """Choose random words for a profile without a challenge."""
-    return _open(work, row, PROMPT + " ".join(draw_prompt(kind)), seconds)
-
-
-def _open(work: Transaction, row: ProfileRow, phrase: str, seconds: float) -> OpenChallenge:
-    challenge = OpenChallenge(secrets.token_hex(16), phrase, work.now + seconds)
-    work.run(CHALLENGES.insert(), profile=row.id, **challenge._asdict())
+    """Store a challenge of random words for a profile without a challenge; it expires after `seconds`."""
+    challenge = open_challenge(work, row.id, draw(kind), seconds)
     work.note("challenge", row.id)
+    return challenge
+
+
+def draw(kind: ChallengeKind, labels: Sequence[str] = ()) -> str:
+    """Return a random phrase to store with a challenge: one of `labels`, or `PROMPT` and random words or digits."""
+    return secrets.choice(labels) if kind == "phrase" else PROMPT + " ".join(draw_prompt(kind))
+
+
+def open_challenge(work: Transaction, name: str, phrase: str, seconds: float) -> OpenChallenge:
+    """Store a challenge for the profile id `name`, which expires after `seconds`."""
+    challenge = OpenChallenge(secrets.token_hex(16), phrase, work.now + seconds)
+    work.run(CHALLENGES.insert(), profile=name, **challenge._asdict())
     return challenge
 
 

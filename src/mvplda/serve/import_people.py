@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 import numpy as np
-import sqlalchemy as sa
 from numpy.typing import NDArray
-from sqlalchemy import bindparam
 
 from ..exceptions import DataError
 from ..voice.profile_file import ProfileBook
@@ -18,15 +16,11 @@ from .keys import Caller
 from .schemas import Consent, Problem
 from .service import Service
 from .store import Transaction
-from .tables import PROFILES
+from .tables import IDS_OF_USER
 
 # Caller of the changes, in the audit.
 IMPORT = Caller("import", "admin")
-IDS_OF_USER = (
-    sa.select(PROFILES.c.id)
-    .where(PROFILES.c.user_id == bindparam("user"))
-    .where(PROFILES.c.state != "deleted")
-)
+
 # Largest difference of the components of two shares of one vector: stored shares are rounded when they are rotated.
 ROUNDING = 4
 

@@ -293,8 +293,11 @@ async def challenge(
 ) -> schemas.Challenge:
     """Return the open challenge of a profile, or choose a random one for one verification within a minute."""
     app.check_role("verify")
-    create = app.service.verifier.challenge
-    outcome = await app.change(caller, create, body.profileId, body.kind, call=call)
+    create: Callable[..., schemas.Challenge | Problem] = app.service.verifier.challenge
+    if body.userId is not None:
+        create = app.service.verifier.challenge_of_user
+    name = body.userId or body.profileId
+    outcome = await app.change(caller, create, name, body.kind, call=call)
     if isinstance(outcome, Problem):
         raise outcome
     return outcome

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from starlette.exceptions import HTTPException
 
 from .._typing import Json
@@ -60,11 +60,26 @@ class NewProfile(Body):
 
 
 class NewChallenge(Body):
-    profileId: Id = Field(max_length=64)
+    profileId: Id | None = Field(
+        default=None, max_length=64, description="Profile to verify, unless `userId` names it"
+    )
+    userId: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="Name of the person in place of `profileId`. A name without an enrolled profile gets a challenge "
+        "too: its verification ends like that of a wrong voice",
+    )
     kind: ChallengeKind = Field(
         default="phrase",
         description="An enrolled phrase, or random English words or digits that need no enrolment",
     )
+
+    @model_validator(mode="after")
+    def _check_name(self) -> NewChallenge:
+        if (self.profileId is None) == (self.userId is None):
+            raise ValueError("expected either a profileId or a userId")
+        return self
 
 
 class RecordingRequest(Body):

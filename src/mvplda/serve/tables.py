@@ -21,7 +21,9 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    bindparam,
     func,
+    select,
     text,
 )
 
@@ -232,6 +234,11 @@ PROFILES = Table(
         Column("change", BigInteger, nullable=False, server_default=text("0"), index=True),
     )[:-1],
 )
+IDS_OF_USER = (
+    select(PROFILES.c.id)
+    .where(PROFILES.c.user_id == bindparam("user"))
+    .where(PROFILES.c.state != "deleted")
+)
 is_damaged = PROFILES.c.damaged.is_not(None)
 PROFILES_DAMAGED = Index(
     "profiles_damaged",
@@ -272,6 +279,7 @@ MARKS = Table(
 )
 
 # A profile has at most one open challenge. A row is deleted when its challenge is answered, or counted as expired.
+# Rows whose profile does not exist are decoys; see the module ``decoys``.
 CHALLENGES = Table(
     "challenges",
     METADATA,

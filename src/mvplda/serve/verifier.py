@@ -24,6 +24,7 @@ from .challenges import (
     find_challenge,
 )
 from .database import RowHeld
+from .decoys import Decoys
 from .idempotency import IdempotentCall, IdempotentCalls
 from .keys import Caller
 from .model import NO_POINT, PHRASE, SPEAKER, VerificationTrial, half_point, label_of, point_reply
@@ -40,7 +41,7 @@ from .schemas import (
     VerifyRequest,
 )
 from .store import MINUTE, Transaction
-from .tables import ProfileRow
+from .tables import IDS_OF_USER, ProfileRow
 
 # Names of the kinds of trials: the target (T) or an impostor (I) with the correct (C) or a wrong (W) phrase.
 KINDS = {"speaker+phrase": "TC", "speaker": "TW", "phrase": "IC", "nothing": "IW"}
@@ -87,6 +88,7 @@ class Verifier:
         self.templates = profiles.templates
         self.settings = profiles.settings
         self._points = lru_cache(100)(self._point)
+        self._decoys = Decoys(profiles)
 
     def verify(self, work: Transaction, attempts: Sequence[Attempt]) -> list[VerifyReply | Problem]:
         """Decide attempts on different profiles together; the refusal of one does not affect the others."""
@@ -109,6 +111,13 @@ class Verifier:
                 outcomes[attempt.name] = stored
                 continue
             try:
+                decoy_reply = None
+                if attempt.name not in rows:
+                    decoy_reply = self._verify_decoy(work, attempt)
+                if decoy_reply is not None:
+                    self._idempotency.put(work, attempt.call, decoy_reply)
+                    outcomes[attempt.name] = decoy_reply
+                    continue
                 self._prepare(work, attempt, self.profiles.checked(rows.get(attempt.name)))
                 admitted.append(attempt)
             except Problem as problem:
@@ -133,7 +142,8 @@ class Verifier:
         try:
             self._check_limits(work, self.profiles.row(work, name))
         except Problem as problem:
-            return record_refusal(work, name, problem)
+            decoy = self._decoys.find(work, name, challenge)
+            return record_refusal(work, name, problem) if decoy is None else decoy.words
         found = find_challenge(work, name) if challenge is not None else None
         return () if found is None or found.id != challenge else found.words
 
@@ -179,6 +189,27 @@ class Verifier:
         attempt.reason = self._obstacle(work, attempt, row)
         if attempt.reason is None and attempt.spoof_llr is None:
             attempt.spoof_llr = self._detected_llr(work, attempt)
+
+    def _verify_decoy(self, work: Transaction, attempt: Attempt) -> VerifyReply | None:
+        """Return the reply to the answer of a decoy: that of a wrong voice, or of a recording that cannot be used.
+
+        None if the attempt does not answer a decoy; raises if the decoy has expired.
+        """
+        challenge = self._decoys.find(work, attempt.name, attempt.request.challengeId)
+        if challenge is None:
+            return None
+        if challenge.expires < work.now:
+            raise expired_challenge()
+        attempt.prompt = challenge.words
+        check_prompt(attempt)
+        attempt.reason = attempt.recording.reason or "wrong_speaker"
+        reply = self._reply(attempt, None)
+        if attempt.recording.reason is None:
+            reply.decision = "reject"
+            close_challenge(work, attempt.name)
+        detail = {"decision": reply.decision, "reason": "unknown_name"}
+        work.note("verify", None, reply.resultId, **detail)
+        return reply
 
     def _detected_llr(self, work: Transaction, attempt: Attempt) -> float | None:
         """Return the LLR of the detector of spoofs; None if it is off, or was off when the profile was enrolled."""
@@ -396,15 +427,46 @@ class Verifier:
         work.run(UPDATE_PROFILE, profile_id=name, rate_until=row.rate_until)
         return found.reply(name, texts)
 
+    def challenge_of_user(
+        self, work: Transaction, user: str, kind: ChallengeKind = "phrase"
+    ) -> Challenge | Problem:
+        """Return a challenge for the profile with a userId, or a decoy if this profile cannot have one.
+
+        The answer does not reveal whether the name is unknown, ambiguous, not enrolled or locked; the audit does.
+        """
+        self._check_kind(kind)
+        names = list(work.run(IDS_OF_USER, user=user).scalars())
+        reason = "unknown_name" if not names else "ambiguous_name"
+        if len(names) == 1:
+            try:
+                outcome = self.challenge(work, names[0], kind)
+            except Problem as problem:
+                if problem.status_code != 409:
+                    raise
+                outcome = problem
+            if isinstance(outcome, Challenge):
+                return outcome
+            reason = outcome.kind
+        work.note("challenge", names[0] if len(names) == 1 else None, reason=reason)
+        return self._decoys.challenge(work, user, kind)
+
+    def _check_kind(self, kind: ChallengeKind) -> None:
+        """Raise if the service cannot check challenges of this kind."""
+        if kind != "phrase" and self.profiles.model.text_model is None:
+            detail = (
+                "this service cannot check prompted words: run mvplda extractor get sounds --decoder, then restart "
+                "the service"
+            )
+            raise Problem(409, "no-decoder", detail)
+
     def _new_challenge(
         self, work: Transaction, row: ProfileRow, kind: ChallengeKind, texts: dict[str, str]
     ) -> OpenChallenge:
+        """Store a new challenge for a profile: one of its phrases {label: text}, or random words or digits."""
         seconds = self.settings.challenge_s
         if kind == "phrase":
             return create_challenge(work, row, texts, seconds)
-        if self.profiles.model.text_model is None:
-            detail = "this service cannot check prompted words: mvplda extractor get sounds --decoder, then restart it"
-            raise Problem(409, "no-decoder", detail)
+        self._check_kind(kind)
         return create_prompt(work, row, kind, seconds)
 
     def _challenge_texts(self, work: Transaction, row: ProfileRow) -> dict[str, str]:
@@ -437,8 +499,13 @@ class Verifier:
             raise Problem(409, "challenge-used", detail)
         if found.expires < work.now:
             self._count_expired(work, row)
-            raise Problem(409, "challenge-expired", "the challenge has expired: request another")
+            raise expired_challenge()
         return found
+
+
+def expired_challenge() -> Problem:
+    """Return the refusal of an attempt whose challenge has expired."""
+    return Problem(409, "challenge-expired", "the challenge has expired: request another")
 
 
 def check_prompt(attempt: Attempt) -> None:

@@ -89,6 +89,7 @@ export const api = {
   removeRecording: (id, n) => call("DELETE", profile(id, `/enrollments/${n}`)),
   verify: (id, sound, fields) => send(profile(id, "/verify"), sound, fields),
   challenge: (id, kind) => call("POST", "v1/challenges", { json: { profileId: id, kind } }),
+  challengeOf: (name) => call("POST", "v1/challenges", { json: { userId: name } }),
   unlock: (id) => call("POST", profile(id, "/unlock")),
   reset: (id) => call("POST", profile(id, "/reset")),
   optOut: (id) => call("POST", profile(id, "/opt-out")),

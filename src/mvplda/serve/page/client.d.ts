@@ -261,7 +261,10 @@ export interface ModelInfo {
 }
 
 export interface NewChallenge {
-  profileId: string;
+  /** Profile to verify, unless `userId` names it */
+  profileId?: string | null;
+  /** Name of the person in place of `profileId`. A name without an enrolled profile gets a challenge too: its verification ends like that of a wrong voice */
+  userId?: string | null;
   /** An enrolled phrase, or random English words or digits that need no enrolment */
   kind?: "phrase" | "words" | "digits";
 }

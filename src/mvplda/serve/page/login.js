@@ -37,12 +37,13 @@ function fail(name, error) {
   askName(name, error.status === 401 ? "This page needs an API key of its operator." : error.message);
 }
 
-/** Ask for the phrase. A name that nobody has is refused after the recording, like any other wrong claim. */
+/** Ask for the phrase. A name that nobody has is refused after the recording, like any other wrong claim: if challenges
+ * are required, it gets one too. */
 async function begin(name) {
-  const [policy, person] = await Promise.all([api.key(), api.person(name)]);
+  const policy = await api.key();
   const needsChallenge = ["challenge", "either"].includes(policy.require);
-  let challenge = null;
-  if (needsChallenge && person) challenge = await api.challenge(person.profileId).catch(() => null);
+  const challenge = needsChallenge ? await api.challengeOf(name) : null;
+  const person = challenge ?? await api.person(name);
   const hint = challenge ? "Say these words now" : "Say your pass-phrase";
   const stage = booth({ phrase: challenge?.phrases[0], hint, onsound: (sound) => judge(name, person, challenge, sound) });
   const other = h("button", { type: "button", class: "quiet", onclick: () => askName() }, "I am somebody else");

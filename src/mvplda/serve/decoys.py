@@ -1,0 +1,97 @@
+"""Decoy challenges: a name without an enrolled profile gets a challenge like any other, and is rejected afterwards.
+
+Otherwise a log-in page that asks for challenges would reveal whose voice is enrolled.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections import Counter
+
+import sqlalchemy as sa
+
+from .challenges import OpenChallenge, close_challenge, find_challenge, open_challenge
+from .challenges import draw as draw_challenge
+from .model import label_of
+from .profiles import ProfileStore
+from .schemas import Challenge, ChallengeKind
+from .store import Transaction
+from .tables import PROFILES
+
+# Profiles whose phrases decoys may repeat, and the number of people that must have a phrase: a phrase of one person is
+# part of the secret of this person.
+SAMPLE_SIZE = 200
+LEAST_PEOPLE = 2
+SAMPLE = (
+    sa.select(PROFILES.c.phrases)
+    .where(PROFILES.c.state == "enrolled")
+    .order_by(PROFILES.c.id)
+    .limit(SAMPLE_SIZE)
+)
+# Phrases of decoys where fewer than two phrases are shared by several people.
+USUAL_PHRASES = (
+    "my voice is my key",
+    "open the garden door",
+    "the weather is fine today",
+    "please let me into my account",
+    "good morning and welcome back",
+)
+# Number of phrases that one name seems to have enrolled.
+PHRASES_PER_NAME = 3
+
+
+class Decoys:
+    """Challenges for names without an enrolled profile, stored beside those of profiles.
+
+    A name always has the same profile id, which no profile has, and the same phrases.
+    """
+
+    def __init__(self, profiles: ProfileStore) -> None:
+        self._profiles = profiles
+        self._settings = profiles.settings
+
+    def challenge(self, work: Transaction, user: str, kind: ChallengeKind) -> Challenge:
+        """Return the open challenge of a name, or a new one, as for an enrolled profile."""
+        name = self._digest(user)[:32]
+        texts = self._texts(work, user)
+        found = find_challenge(work, name)
+        is_open = found is not None and found.expires >= work.now
+        if found is None or not is_open or not (found.words or found.phrase in texts):
+            close_challenge(work, name)
+            phrase = draw_challenge(kind, sorted(texts))
+            found = open_challenge(work, name, phrase, self._settings.challenge_s)
+        return found.reply(name, texts)
+
+    def find(self, work: Transaction, name: str, challenge: str | None) -> OpenChallenge | None:
+        """Return the decoy with this id; None if there is none, or if `name` is the id of a profile."""
+        found = find_challenge(work, name)
+        if found is None or found.id != challenge or self._profiles.existing(work, [name]):
+            return None
+        return found
+
+    def _texts(self, work: Transaction, user: str) -> dict[str, str]:
+        """Return {label: text} of the phrases that a name seems to have enrolled."""
+        texts = self._shared_texts(work)
+        if len(texts) < 2:
+            texts |= {label_of(text): text for text in USUAL_PHRASES}
+        labels = sorted(texts, key=lambda label: self._digest(f"{user}\n{label}"))
+        enrolled = {label: texts[label] for label in labels[:PHRASES_PER_NAME]}
+        # a profile may be asked for these without having enrolled them
+        return {**self._profiles.model.known_phrases, **enrolled}
+
+    def _shared_texts(self, work: Transaction) -> dict[str, str]:
+        """Return {label: text} of phrases that several people have enrolled."""
+        people: Counter[tuple[str, str]] = Counter()
+        for stored in work.run(SAMPLE).scalars():
+            try:
+                people.update(json.loads(stored).items())
+            except (ValueError, AttributeError, TypeError):
+                # damaged phrases: the next use of the profile reports them
+                continue
+        return {label: text for (label, text), count in people.items() if count >= LEAST_PEOPLE}
+
+    def _digest(self, text: str) -> str:
+        """Return a keyed hash in hexadecimal, equal on all hosts that share the master key."""
+        key = self._profiles.templates.vault.masters.first.derived("decoys")
+        return hmac.digest(key, text.encode(), "sha256").hex()
