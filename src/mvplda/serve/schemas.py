@@ -61,7 +61,10 @@ class NewProfile(Body):
 
 class NewChallenge(Body):
     profileId: Id | None = Field(
-        default=None, max_length=64, description="Profile to verify, unless `userId` names it"
+        default=None,
+        max_length=64,
+        description="Profile to verify, unless `userId` names it",
+        examples=["0f6f7e2c9a5b4d3e8c1a2b3c4d5e6f70"],
     )
     userId: str | None = Field(
         default=None,
