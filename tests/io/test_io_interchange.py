@@ -210,7 +210,7 @@ def test_a_model_of_given_parameters_is_saved_and_scores(tmp_path: Path) -> None
     ("mean", "loadings", "noise", "error"),
     [
         (np.zeros((3, 1)), {"a": np.ones((3, 1))}, np.ones(3), "the mean must have shape"),
-        (np.zeros(3), {}, np.ones(3), "there is no loading"),
+        (np.zeros(3), {}, np.ones(3), "loadings is empty"),
         (np.zeros(3), {"a": np.ones((2, 1))}, np.ones(3), "the loading of 'a' must have shape"),
         (np.zeros(3), {"a": np.ones((3, 4))}, np.ones(3), "the loading of 'a' must have shape"),
         (np.zeros(3), {"a": np.ones((3, 1))}, np.ones(2), "the noise must have shape"),

@@ -110,7 +110,7 @@ def test_not_a_number(bad: float, words: str) -> None:
     [
         (np.full((len(A), 5), 3.3), "all vectors are equal"),
         (1e-170 * vectors(), "all vectors are equal, or so small"),
-        (1e-150 * vectors(), "scale the vectors up"),
+        (1e-150 * vectors(), "too small for floating-point"),
         (1e160 * vectors(), "scale the vectors down"),
         ((1e20 * vectors()).astype(np.float32), "scale the vectors down"),
     ],

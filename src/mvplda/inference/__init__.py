@@ -1,4 +1,5 @@
-"""Mathematics of training: functions from arrays to small records, without files, engines or estimators.
+"""Mathematics of training: parameters, priors, the exact E step and EM, without files or estimators.
 
-Letters are those of ``docs/math.md``; a line with a formula ends with the formula's tag.
+Letters are those of ``docs/math.md``. A comment such as ``# (E2)`` names the formula that the line
+computes.
 """

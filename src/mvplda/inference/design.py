@@ -1,15 +1,17 @@
-"""Design of a data set: the part of the E step that depends on labels alone, computed once per fit.
+"""Design of a data set: what the E step derives from the labels alone, computed once per fit.
 
-The posterior precision of all latents is sparse, and its pattern is the design. It is solved by elimination
-(docs/math.md, section 4):
+Latents are the unknown vectors of the classes, one vector per class. Their joint posterior
+precision matrix is sparse. It is inverted by block elimination (docs/math.md, section 4), in three
+steps:
 
-1. the *leaf*: a view whose classes are eliminated one by one (any view will do);
-2. the *root*, if there is one: a view that the leaf refines (every leaf class lies within one root class), which
-   therefore stays block-diagonal;
-3. the *rest*: one dense system.
+1. the *leaf*: a view whose classes are eliminated first, one by one;
+2. the *root*, if there is one: a view whose classes each consist of whole leaf classes, as speakers
+consist of (speaker, phrase) cells. It stays block-diagonal after the leaf's elimination;
+3. the *rest*: the latents of all other views, solved as one dense system.
 
-Leaf classes with equal counts share a factorisation, and so do root classes that hold the same numbers of leaf classes
-of every count (``root``).
+Leaf classes with the same number of vectors have the same posterior covariance given the other
+views, so that it is computed once per distinct number. Root classes that are composed alike share
+computations too (see ``root``).
 """
 
 from __future__ import annotations
@@ -39,28 +41,30 @@ from ..statistics.accumulator import Sums
 from .root import RootTables, side_by_side
 
 MAX_DENSE = 16_384
-"""Size of the largest dense system that is solved: its matrix takes 2 GiB, and there are two of them."""
+"""Largest dense system that is solved, in latents; each of its two matrices then takes 2 GiB."""
 
 DENSE_GRAM_ELEMENTS = 2**24
-"""Size of the largest Gram table that may be stored densely."""
+"""Largest number of elements for which a table of count products (`Design.grams`) may be stored as a dense array."""
 
 MANY_ENTRIES = 2.0**24
-"""Size above which Gram tables may be replaced by sums over filled cells in every iteration, if that is faster."""
+"""Number of entries above which the E step may avoid `Design.grams` and multiply sparse count tables instead."""
 
 FILLED = 0.1
-"""Share of filled cells from which a table is multiplied as a dense matrix."""
+"""Share of nonzero entries from which a sparse table is multiplied as a dense matrix."""
 
 
 Grams = dict[tuple[int, int], Array | sparse.csr_array]
-"""Tables of pairs of views, dense if they are well filled."""
+"""Tables of count products by pair of views (see `Design.grams`): dense if they are well filled, else sparse."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Order of elimination.
+    """Order in which the views are eliminated from the posterior precision (see the module).
 
-    leaf, root, rest : indices of the views; root is None if the leaf refines no other view
-    dense_size : number of latents in the rest
+    leaf : index of the view that is eliminated first
+    root : index of the view that is eliminated second; None: there is none
+    rest : indices of all other views
+    dense_size : number of latents (classes times rank, summed) of the views in `rest`
     """
 
     leaf: int
@@ -70,7 +74,7 @@ class Plan:
 
 
 def short_indices(table: sparse.csr_array) -> sparse.csr_array:
-    """Return the table with 32-bit indices if they suffice: its products take a fifth less time."""
+    """Return the table with 32-bit indices if they suffice, because products then take a fifth less time."""
     if max(table.nnz, *table.shape) >= 2**31:
         return table
     indices = table.indices.astype(np.int32)
@@ -78,16 +82,23 @@ def short_indices(table: sparse.csr_array) -> sparse.csr_array:
 
 
 def refines(table: sparse.csr_array) -> bool:
-    """Return whether every row class lies within one column class."""
+    """Return whether every class of the rows lies within a single class of the columns.
+
+    table : (row classes, column classes) numbers of shared vectors
+    """
     return bool((np.diff(table.indptr) == 1).all())
 
 
 def make_plan(sums: Sums, ranks: tuple[int, ...]) -> Plan:
-    """Return the plan of elimination that leaves the smallest dense system."""
+    """Return the order of elimination whose dense system is smallest.
+
+    sums : statistics of the data
+    ranks : rank of each view
+    """
     views = range(sums.n_views)
     plans = []
     for leaf in views:
-        # A root must be refined by the leaf, or its classes would be coupled after the leaf's elimination.
+        # Each leaf class must lie in one root class: otherwise elimination of the leaf couples root classes.
         roots = [a for a in views if a != leaf and refines(sums.together(leaf, a))]
         for root in (None, *roots):
             rest = tuple(k for k in views if k not in (leaf, root))
@@ -98,9 +109,12 @@ def make_plan(sums: Sums, ranks: tuple[int, ...]) -> Plan:
 
 @dataclass(frozen=True)
 class Design:
-    """Count tables of a data set, arranged for a plan.
+    """Count tables of a data set, arranged for one order of elimination.
 
-    by_count : whether leaf classes with equal counts are represented by one Gram matrix (see ``exact``)
+    sums : statistics of the data
+    plan : order of elimination
+    by_count : whether the E step represents all leaf classes with equal numbers of vectors by one
+        Gram matrix (`LeafGrams`) in place of a row per class (`LeafRows`)
     """
 
     sums: Sums
@@ -109,13 +123,26 @@ class Design:
 
     @classmethod
     def of(cls, sums: Sums, ranks: tuple[int, ...], iterations: int = 1) -> Design:
-        """Return the design that is fastest for about `iterations` E steps."""
+        """Return the design whose order and storage are fastest.
+
+        Parameters
+        ----------
+        sums : statistics of the data
+        ranks : rank of each view
+        iterations : expected number of E steps; with more of them, Gram matrices are more often
+            worth their cost
+
+        Raises
+        ------
+        DesignTooLargeError
+            More than `MAX_DENSE` latents would remain in the dense system.
+        """
         plan = make_plan(sums, ranks)
         R = plan.dense_size
         if R > MAX_DENSE:
             terms = [f"{len(sums.counts[k])} classes x rank {ranks[k]}" for k in plan.rest]
             raise DesignTooLargeError(
-                f"after elimination R = {' + '.join(terms)} = {R} latents remain in one dense system, whose two "
+                f"training needs a dense system of R = {' + '.join(terms)} = {R} latents, whose two "
                 f"matrices take {16 * R**2 / 2**30:.1f} GiB; the limit is R = {MAX_DENSE}. At most one view (and views "
                 "nested with it) may have many classes: lower the ranks of the others, merge rare classes, leave an "
                 "interaction or a view out, or train on a subset"
@@ -124,21 +151,31 @@ class Design:
 
     @cached_property
     def leaf_counts(self) -> tuple[Array, IntArray, Array]:
-        """Distinct counts of leaf classes, index of the count of every class, and number of classes per count."""
+        """Numbers of vectors per leaf class, grouped by value.
+
+        Three arrays: the distinct numbers (C,), the index among them for each leaf class, and how
+        many leaf classes have each number (C,).
+        """
         counts = self.sums.counts[self.plan.leaf]
         values, group, size = np.unique(counts, return_inverse=True, return_counts=True)
         return values, group.reshape(-1), size.astype(np.float64)
 
     @cached_property
     def leaf_tables(self) -> dict[int, sparse.csr_array]:
-        """Co-occurrence of leaf classes with every other view."""
+        """Numbers of vectors shared by leaf classes and classes of view k: {k: (leaf classes, classes of k) sparse}."""
         leaf = self.plan.leaf
         views = [k for k in range(self.sums.n_views) if k != leaf]
         return {k: short_indices(self.sums.together(leaf, k)) for k in views}
 
     @cached_property
     def per_count_grams(self) -> tuple[AnyArray, dict[int, slice]]:
-        """A'A over the leaf classes of every count, (C, w, w), A = [sums, count, tables]; and the tables' columns."""
+        """Gram matrices A'A of the leaf classes, one per distinct number of vectors, and the columns of each view in A.
+
+        The rows of A are leaf classes, all with the same number of vectors. Its columns are the sum
+        of the class's vectors (D), their number (1), and the numbers of vectors shared with each
+        class of the other views (`leaf_tables`). The array is (C, w, w) for C distinct numbers and
+        w columns; the dict maps each view to its columns.
+        """
         values, group, _ = self.leaf_counts
         F = self.sums.sums[self.plan.leaf]
         xp = self.sums.xp
@@ -170,13 +207,15 @@ class Design:
 
     @cached_property
     def grams(self) -> Grams:
-        """Products of counts, as tables (C, J_l * J_m) for rest views l <= m.
+        """Products of counts for each pair (l, m) of rest views, l <= m.
 
-        For a leaf class let n_lj be its number of vectors in class j of view l. The row of the count c is the sum of
-        n_lj n_mk over all leaf classes with c vectors in all.
+        Let n_tj be the number of vectors that leaf class t and class j of a rest view share. The
+        table of (l, m) has a row for each of the C distinct sizes of leaf classes, and a column for
+        each pair of a class j of l and a class k of m: (C, classes of l * classes of m). The entry
+        is the sum of n_tj n_tk over all leaf classes t of this size.
         """
         values, group, _ = self.leaf_counts
-        # delta depends on the count alone, so that leaf classes of equal count share one row of the table.
+        # Formula (E5) weights a leaf class by its size alone, so leaf classes of equal size share a row.
         members = [np.flatnonzero(group == c) for c in range(len(values))]
         grams: Grams = {}
         for l, m in combinations_with_replacement(self.plan.rest, 2):
@@ -192,9 +231,10 @@ class Design:
 
     @cached_property
     def gram_entries(self) -> float:
-        """Upper bound of the number of entries of all `grams`.
+        """Upper bound of the number of nonzero entries in all tables of `grams`.
 
-        A leaf class that shares vectors with k classes of the rest fills k^2 entries of its count.
+        A leaf class that shares vectors with k rest classes adds at most k^2 entries to the row of
+        its size.
         """
         per_class = np.sum([np.diff(self.leaf_tables[l].indptr) for l in self.plan.rest], axis=0)
         rows = float(sum(len(self.sums.counts[l]) for l in self.plan.rest))
@@ -202,14 +242,21 @@ class Design:
 
     @cached_property
     def many_cells(self) -> bool:
-        """Whether Gram tables would be large: leaf classes have many distinct counts, and many cells each."""
+        """Whether the tables of `grams` would be large enough to consider sparse products instead.
+
+        They are if leaf classes have many distinct sizes and share vectors with many rest classes
+        each. Always False on a GPU or without rest views.
+        """
         if not self.plan.rest or self.sums.xp is not NUMPY:
             return False
         classes = len(self.sums.counts[self.plan.leaf])
         return self.gram_entries > max(MANY_ENTRIES, MANY_ENTRIES / 2**12 * classes)
 
     def _product(self, left: sparse.csr_array, right: sparse.csr_array) -> sparse.csr_array:
-        """Return left' right; nearly full tables are multiplied as dense matrices, which is ten times as fast."""
+        """Return left' right as a sparse array, (columns of left, columns of right).
+
+        Nearly full tables are multiplied as dense matrices, which is ten times as fast.
+        """
         if min(left.nnz / left.shape[1], right.nnz / right.shape[1]) < FILLED * left.shape[0]:
             return sparse.csr_array(left.T @ right)
         xp = self.sums.xp
@@ -221,7 +268,7 @@ class Design:
 
     @cached_property
     def root_tables(self) -> RootTables:
-        """Co-occurrence inside root classes."""
+        """Numbers of vectors that root classes share with the classes of the rest views, by size of the leaf class."""
         root = self.plan.root
         assert root is not None
         values, count, _ = self.leaf_counts
@@ -232,7 +279,14 @@ class Design:
 
 
 def _grams_pay(sums: Sums, leaf: int, solves: int) -> bool:
-    """Return whether one Gram matrix per count is cheaper than a row per leaf class (docs/math.md, 5.2)."""
+    """Return whether one Gram matrix per distinct size of leaf classes is cheaper than a row per leaf class.
+
+    See docs/math.md, 5.2.
+
+    sums : statistics of the data
+    leaf : index of the leaf view
+    solves : number of E steps times the rank of the leaf
+    """
     n = sums.counts[leaf]
     D = sums.dimension
     width = D + 1 + sum(len(c) for c in sums.counts) - len(n)
@@ -243,7 +297,11 @@ def _grams_pay(sums: Sums, leaf: int, solves: int) -> bool:
 
 
 def step_operations(design: Design, ranks: tuple[int, ...]) -> float:
-    """Return an estimate of the floating-point operations of one EM iteration."""
+    """Estimate the floating-point operations of one EM iteration.
+
+    design : design of the data
+    ranks : rank of each view
+    """
     sums = design.sums
     D = float(sums.dimension)
     total = 2 * float(design.plan.dense_size) ** 3  # factor and inverse of the dense system
@@ -261,10 +319,20 @@ def step_operations(design: Design, ranks: tuple[int, ...]) -> float:
 def choose_ranks(
     statistics: SufficientStatistics, requested: Ranks, *, full: bool = False
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the requested rank and the rank used of every view: at most classes - 1, and at most the dimension.
+    """Return two dicts by view: the rank requested, and the rank used.
 
+    The rank used is the requested one, but at most `largest_rank`.
+
+    Parameters
+    ----------
+    statistics : statistics of the training data
     requested : rank per view; None stands for the largest possible rank
-    full : whether a prior makes the ranks as large as the dimension, regardless of the classes
+    full : True if the prior makes all ranks equal to the dimension: `requested` is then ignored
+
+    Raises
+    ------
+    ParameterError
+        A requested rank is not a positive whole number.
     """
     if full:
         full_ranks = dict.fromkeys(requested, statistics.dimension)
@@ -284,23 +352,28 @@ def choose_ranks(
 
 
 def largest_rank(statistics: SufficientStatistics, view: str) -> int:
-    """Return the largest rank that the classes of a view can support."""
+    """Return the largest rank that a view's classes support: labelled classes - 1, and at most the dimension.
+
+    Raise `LabelError` if the view has fewer than two labelled classes.
+    """
     classes = labelled_classes(statistics, view)
     if classes < 2:
         names = statistics.classes[view].names
         number = "one class" if classes else "no class"
         name = f" ({names.tolist()[0]!r})" if len(names) else ""
         raise LabelError(
-            f"view {view!r} has {number}{name}; expected at least 2 classes, because a single class cannot be "
-            "separated from the mean. Leave the view out, or add data"
+            f"view {view!r} has {number}{name} in the training data; expected at least 2 classes, because a single "
+            "class cannot be separated from the mean. Leave the view out, or add vectors of other classes"
         )
     return min(classes - 1, statistics.dimension)
 
 
 def labelled_classes(statistics: SufficientStatistics, view: str) -> int:
-    """Return the number of classes of a view with a label; classes of an interaction need one in each base view.
+    """Return the number of classes of a view that have a label.
 
-    A vector without a label is a class of its own. Such classes have one vector each, and support no rank.
+    A class of an interaction (``speaker:phrase``) counts if it has a label in every base view. A
+    vector without a label forms a class of its own, which does not count because it supports no
+    rank.
     """
     classes = statistics.classes[view]
     if classes.cells is None:
@@ -317,7 +390,11 @@ def labelled_classes(statistics: SufficientStatistics, view: str) -> int:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """Description of a data set: one line per view and pair of views, and the text of every warning."""
+    """Description of a training set.
+
+    lines : one line for the whole, one per view and one per pair of views
+    messages : text of every warning
+    """
 
     lines: tuple[str, ...]
     messages: tuple[str, ...]
@@ -327,7 +404,7 @@ class Diagnostics:
 
 
 Problem = tuple[type[Warning], str]
-"""Category and text of a warning."""
+"""Category and text of a warning, (category, text)."""
 
 
 def diagnose(
@@ -336,7 +413,20 @@ def diagnose(
     ranks: Mapping[str, int],
     plan: Plan,
 ) -> tuple[list[str], list[Problem]]:
-    """Describe the data in lines, and return a warning for each effect that a fit cannot identify."""
+    """Describe the training data, and find effects that a fit cannot separate.
+
+    Parameters
+    ----------
+    statistics : statistics of the training data
+    requested : rank per view as requested
+    ranks : rank per view as used
+    plan : order of elimination
+
+    Returns
+    -------
+    lines : list of str, the description
+    problems : list of (warning category, text), one per effect that cannot be identified
+    """
     lines = [f"{statistics.n} vectors of dimension {statistics.dimension}"]
     problems: list[Problem] = []
     for view, rank in ranks.items():
@@ -354,7 +444,10 @@ def diagnose(
 def _diagnose_view(
     statistics: SufficientStatistics, view: str, requested: int, rank: int
 ) -> tuple[str, list[Problem]]:
-    """Return the line that describes a view, and the warnings about it."""
+    """Return the line that describes a view, and warnings about its rank and its classes.
+
+    requested, rank : rank of the view as requested, and as used
+    """
     problems: list[Problem] = []
     counts = statistics.counts[view]
     classes = labelled_classes(statistics, view)
@@ -371,7 +464,10 @@ def _diagnose_view(
         text = f"view {view!r}: rank {requested} lowered to {rank}, the largest rank that {limit} can support"
         problems.append((RankCappedWarning, text))
     if counts.max() <= 1:
-        text = f"every class of view {view!r} has one vector: its loading cannot be separated from the noise"
+        text = (
+            f"every class of view {view!r} has only one vector: the variance between its classes cannot be separated "
+            "from the noise. Add vectors of the same classes, or leave the view out"
+        )
         problems.append((UnidentifiableViewWarning, text))
     return line, problems
 
@@ -379,7 +475,7 @@ def _diagnose_view(
 def _diagnose_pair(
     statistics: SufficientStatistics, a: str, b: str
 ) -> tuple[list[str], list[Problem]]:
-    """Return lines that describe a pair of views, and the warnings about it."""
+    """Return lines that describe how the classes of views `a` and `b` overlap, and warnings about it."""
     lines: list[str] = []
     problems: list[Problem] = []
     # Two views that refine each other have the same classes, up to names.
@@ -388,7 +484,7 @@ def _diagnose_pair(
     if all(nested) and min(table.shape) > 1:
         text = (
             f"views {a!r} and {b!r} divide the vectors into the same classes: only the sum of their "
-            "covariances can be estimated, not each of them"
+            "covariances can be estimated, not each covariance. Leave one of the views out"
         )
         problems.append((UnidentifiableViewWarning, text))
     if ":" in a + b:
@@ -401,8 +497,9 @@ def _diagnose_pair(
     lines.append(f"  {a} x {b}: {table.nnz / np.prod(table.shape):.1%} of cells filled, {joined}")
     if components > 1 and not any(nested):
         text = (
-            f"views {a!r} and {b!r} fall into {components} parts that share no class: differences "
-            "between the parts cannot be attributed to one view or the other"
+            f"the training data fall into {components} parts that share no class of views {a!r} and {b!r}: "
+            "differences between the parts cannot be attributed to one view or the other. Add vectors that "
+            "combine classes of different parts"
         )
         problems.append((DisconnectedDesignWarning, text))
     return lines, problems

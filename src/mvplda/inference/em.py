@@ -1,7 +1,9 @@
-"""Expectation maximisation: the E step, the M step, the loop, its starting points, and the EM printed in the paper.
+"""Expectation maximisation: E step, M step, the loop, starting points, and EM as printed in the paper.
 
-Letters, as in docs/math.md: n vectors x of dimension D; view k has loading B_k (D, r_k) and latents z_kc, one per class
-c; z is one vector's latents of all views side by side, r of them; L = Sigma^-1. `e` is the leaf view (see ``design``).
+Letters, as in docs/math.md: n vectors x of dimension D. View k has the loading B_k (D, r_k) and one
+latent vector z_kc (r_k,) per class c. z (r,) joins the latents of all views for one vector x. L is
+Sigma^-1, the inverse noise covariance. `e` is the leaf view, which the E step eliminates first (see
+``design``).
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -29,7 +31,10 @@ from .parameters import LOG_2PI, NoiseModel, Parameters, canonical_and_weighted
 
 
 class Objective(Protocol):
-    """Function that EM maximises, log-likelihood plus log prior density, with its M step: see ``priors``."""
+    """Interface of a function that EM maximises: log-likelihood plus log prior density, with its M step.
+
+    ``priors`` has the implementations.
+    """
 
     def m_step(self, sums: Sums, post: Posterior) -> Parameters: ...
 
@@ -38,7 +43,12 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class Iteration:
-    """Progress of EM, passed to a callback after every iteration."""
+    """Progress of EM, passed to a callback after every iteration.
+
+    number : number of the iteration, from 1
+    log_likelihood : log-likelihood of the training data after it
+    gain_per_vector : rise of the objective in this iteration, divided by the number of vectors
+    """
 
     number: int
     log_likelihood: float
@@ -51,11 +61,13 @@ class Fit:
     Parameters
     ----------
     design : design of the training data
-    model : canonical parameters, on the device of the sums
-    log_likelihoods : log-likelihood before every iteration and at the end; empty if EM took no E step
-    objectives : log-likelihood plus log prior density at the same points; never falls, except with `PublishedEM`
-    converged : whether the last gain was below the tolerance
-    last_posterior : posterior of the last E step, if EM took one
+    model : canonical parameters, on the device of the statistics
+    log_likelihoods : log-likelihood before every iteration and after the last; empty without an E
+        step
+    objectives : log-likelihood plus log prior density at the same points; never falls, except with
+        `PublishedEM`
+    converged : whether the last gain per vector was below the tolerance
+    last_posterior : posterior of the last E step; None without an E step
     """
 
     def __init__(
@@ -82,19 +94,19 @@ class Fit:
 
     @cached_property
     def parameters(self) -> Parameters:
-        """Parameters as NumPy arrays."""
+        """Fitted parameters as NumPy arrays."""
         return self.model.on_host()
 
     @property
     def posterior(self) -> Posterior:
-        """Posterior of the training classes under the model; computed on first access if EM took no E step."""
+        """Posterior of the training classes' latents; computed on first access if EM made no E step."""
         if self._posterior is None:
             self._posterior = posterior(self.design, self.model)
         return self._posterior
 
     @property
     def log_likelihoods(self) -> Array:
-        """Log-likelihoods, (iterations + 1,)."""
+        """Log-likelihoods before every iteration and after the last, (iterations + 1,)."""
         return np.array(self._history or (self.posterior.log_likelihood,))
 
 
@@ -107,9 +119,21 @@ def fit_em(
     tol: float,
     callback: Callable[[Iteration], object] | None = None,
 ) -> Fit:
-    """Alternate E and M steps until the objective gains less than `tol` nat per vector.
+    """Alternate E and M steps until the objective gains less than `tol` per vector.
 
-    With ``max_iter=0`` even the E step is skipped until its posterior is used.
+    Parameters
+    ----------
+    design : design of the training data
+    start : parameters to start from
+    prior : objective with its M step
+    max_iter : largest number of iterations; with 0 the result is `start` in canonical form, without
+        an E step
+    tol : smallest gain in nats per vector for which EM continues
+    callback : function that is called after every iteration
+
+    Returns
+    -------
+    Fit
     """
     sums = design.sums
     if max_iter == 0:
@@ -149,15 +173,18 @@ def fit_em(
 
 @dataclass(frozen=True)
 class Posterior:
-    """Moments of all latents given the data.
+    """Posterior moments of all latents, given the data.
+
+    Letters are those of the module: E is the posterior expectation, and K views have r latents
+    together.
 
     parameters : the model in canonical form, which fixes the coordinates of the latents
-    view_sums : per view, sums of E[z_kc] over vectors and over classes
-    squares : (r, r) sum over vectors of E[z] E[z]', views side by side
+    view_sums : per view, sums of the posterior means E[z_kc] over vectors and over classes
+    squares : (r, r) sum over vectors of E[z] E[z]'
     log_likelihood : log-likelihood of the data
-    elimination : the factored posterior precision
+    elimination : factors of the posterior precision
     leaf : posterior means of the leaf view
-    solved_means : posterior means (C_k, r_k) of every view but the leaf
+    solved_means : {view k: (classes, r_k) posterior means}, for every view except the leaf
     """
 
     parameters: Parameters
@@ -170,36 +197,40 @@ class Posterior:
 
     @cached_property
     def covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
-        """Sums of covariances over vectors and over classes.
+        """Sums of the latents' posterior covariances: over vectors (r, r), and per view over classes (r_k, r_k).
 
-        Computed on demand: only an M step needs them, and they cost as much as the rest of the E step.
+        Computed on demand: only an M step needs them, and they cost as much as the rest of the E
+        step.
         """
         return self.elimination.covariance_sums()
 
     @cached_property
     def sum_zz(self) -> AnyArray:
-        """(r, r) sum over vectors of E[z z'], views side by side."""
+        """Sum over vectors of E[z z'], (r, r), with the latents z of all views side by side."""
         return self.covariance_sums[0] + self.squares
 
     @property
     def sum_z(self) -> AnyArray:
-        """(r,) sum over vectors of E[z], views side by side."""
+        """Sum over vectors of E[z], (r,), with the latents z of all views side by side."""
         return namespace(self.squares).concatenate([s.z for s in self.view_sums])
 
     @property
     def sum_xz(self) -> AnyArray:
-        """(D, r) sum over vectors of x E[z]'."""
+        """Sum over vectors x of x E[z]', (D, r), with the latents z of all views side by side."""
         return namespace(self.squares).concatenate([s.xz for s in self.view_sums], axis=1)
 
     def class_moments(self, k: int, n_classes: int) -> tuple[AnyArray, AnyArray]:
-        """Return the mean over classes of E[z_kc], (r_k,), and the spread of z_kc about it, (r_k, r_k)."""
+        """Return mean and covariance of the latents z_kc of view k, averaged over its classes: (r_k,) and (r_k, r_k).
+
+        The covariance includes the posterior covariance of each class.
+        """
         centre = self.view_sums[k].class_z / n_classes
         second = (self.view_sums[k].class_zz + self.covariance_sums[1][k]) / n_classes
         return centre, second - namespace(second).outer(centre, centre)
 
     @cached_property
     def means(self) -> tuple[Array, ...]:
-        """Posterior means E[z_kc] per view, (C_k, r_k), on the host."""
+        """Posterior means of the latents on the host: per view (classes, rank)."""
         means = []
         for k in range(len(self.view_sums)):
             view_means = self.solved_means[k] if k in self.solved_means else self.leaf.means()
@@ -207,12 +238,16 @@ class Posterior:
         return tuple(means)
 
     def covariances(self, view: int) -> Array:
-        """Return Cov(z_kc) of every class of a view, (C_k, r_k, r_k), on the host."""
+        """Return the posterior covariance of every class of a view on the host, (classes, rank, rank)."""
         return np.ascontiguousarray(to_host(self.elimination.covariances(view)))
 
 
 def posterior(design: Design, parameters: Parameters) -> Posterior:
-    """Return the posterior of all latents given the sums of the data."""
+    """Run the E step: return the posterior of all latents, with the log-likelihood.
+
+    design : design of the data, with its sums
+    parameters : the model
+    """
     sums = design.sums
     xp = sums.xp
     e = design.plan.leaf
@@ -239,7 +274,7 @@ def posterior(design: Design, parameters: Parameters) -> Posterior:
     view_sums = tuple(sums_by_view[k] for k in range(sums.n_views))
     squares = _sum_of_squared_means(design, slices, view_sums, leaf, means)
 
-    # b' Lambda^-1 b as 2 b'm - m' Lambda m: rounding errors of the means m then enter squared.
+    # The form 2 b'm - m' Lambda m of b' Lambda^-1 b makes errors of the means m enter squared.
     explained = -float(xp.vdot(G, squares))
     for s, latents in zip(view_sums, slices, strict=True):
         explained += 2 * float(xp.vdot(LB[:, latents], s.xz) - mean_LB[latents] @ s.z)
@@ -260,7 +295,13 @@ def _sum_of_squared_means(
     leaf: LeafRows | LeafGrams,
     means: dict[int, AnyArray],
 ) -> AnyArray:
-    """Return the (r, r) sum over vectors of E[z] E[z]', views side by side."""
+    """Return the sum over vectors of E[z] E[z]', (r, r), with the latents z of all views side by side.
+
+    slices : position of each view's latents in z
+    view_sums : sums of the posterior means per view
+    leaf : posterior means of the leaf view
+    means : {view: (classes, rank) posterior means} of the other views
+    """
     sums = design.sums
     xp = sums.xp
     e = design.plan.leaf
@@ -285,12 +326,18 @@ def _sum_of_squared_means(
 
 
 def m_step(sums: Sums, post: Posterior, noise: NoiseModel) -> Parameters:
-    """Return new parameters: loadings and mean in one solve, then the noise, then minimum divergence."""
+    """Run the M step of maximum likelihood: loadings and mean in one solve, then noise, then minimum divergence.
+
+    sums : statistics of the data
+    post : posterior of the E step
+    noise : kind, bounds and prior of the noise
+    return : new parameters
+    """
     r = len(post.sum_z)
     xp = sums.xp
 
-    # Regression of x on [z; 1] from the sums R = sum E[z z'] and C = sum x E[z]' of the E step; the last column of W
-    # is the mean (docs/math.md, 6.1).
+    # Regression of x on [z; 1] with coefficients W (D, r + 1), from R = sum E[z z'] and C = sum x E[z]', both with
+    # the 1 appended to z; the last column of W is the mean (docs/math.md, 6.1).
     R = xp.empty((r + 1, r + 1))
     R[:r, :r] = post.sum_zz
     R[:r, r] = post.sum_z
@@ -300,8 +347,9 @@ def m_step(sums: Sums, post: Posterior, noise: NoiseModel) -> Parameters:
     W = xp.cho_solve(xp.cholesky(R), C.T).T  # (M1)
     noise_array = noise.estimate(sums.scatter - sums.product(W, C), sums.n)  # (M2)
 
-    # Minimum divergence: the same model with latents whose posterior is standard normal on average. Their mean goes
-    # into the model's mean, the root of their spread into the loading (6.3). Without it EM takes many more iterations.
+    # Minimum divergence (6.3): change coordinates so that the latents' posterior is standard normal on average. The
+    # mean of the latents moves into the model's mean, the root of their spread into the loading. Without this step EM
+    # takes many more iterations.
     mean = W[:, r] + 0.0
     loadings = []
     for k, latents in enumerate(post.parameters.slices):
@@ -316,10 +364,10 @@ def m_step(sums: Sums, post: Posterior, noise: NoiseModel) -> Parameters:
 
 
 def weighted_effects(sums: Sums) -> list[AnyArray]:
-    """Return the class effects of every view, (C_k, D), times the square root of the class counts.
+    """Return the effects of the classes of each view, times the square root of the class sizes: (classes, D) per view.
 
-    The effect of a class is its mean less the mean of all vectors and less the effects of the coarser views that the
-    view refines.
+    The effect of a class is its mean minus the mean of all vectors. Effects of coarser views whose
+    classes contain the class, such as the speaker of a (speaker, phrase) cell, are subtracted too.
     """
     grand = sums.total / sums.n
     xp = sums.xp
@@ -342,10 +390,16 @@ def weighted_effects(sums: Sums) -> list[AnyArray]:
 def moment_start(
     sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: Generator
 ) -> Parameters:
-    """Return parameters from moments: loadings from the between-class scatter of every view, noise from the remainder.
+    """Return starting parameters from moments of the data.
 
-    Directions are chosen in the metric of the noise. The scatter of class means that the noise alone would cause is
-    subtracted.
+    Loadings come from the between-class scatter of each view, in the metric of the noise and after
+    subtraction of the scatter that the noise alone would cause. The noise comes from the remaining
+    variance.
+
+    sums : statistics of the data
+    ranks : rank of each view
+    noise : kind, bounds and prior of the noise
+    rng : source of the small random numbers that are added to the loadings
     """
     xp = sums.xp
     mean = sums.total / sums.n
@@ -369,7 +423,7 @@ def moment_start(
         variance = xp.maximum(singular**2 - noise_variance, 0.1 * singular**2)  # (S2)
         loading = xp.zeros((sums.dimension, r))
         loading[:, : len(variance)] = (xp.sqrt(variance)[:, None] * directions).T * scale[:, None]
-        # EM could never leave columns of exact zeros.
+        # EM keeps columns that are exactly zero at zero: start a little beside it.
         jitter = xp.asarray(rng.standard_normal((sums.dimension, r)))
         loadings.append(loading + 1e-3 * scale[:, None] * jitter)
     return Parameters(mean, tuple(loadings), noise.estimate(sums.n * within, sums.n))
@@ -378,7 +432,13 @@ def moment_start(
 def random_start(
     sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: Generator
 ) -> Parameters:
-    """Return random loadings that together explain half of the variance."""
+    """Return random starting parameters: the loadings together explain half of the variance.
+
+    sums : statistics of the data
+    ranks : rank of each view
+    noise : kind, bounds and prior of the noise
+    rng : source of random numbers
+    """
     xp = sums.xp
     mean = sums.total / sums.n
     variances = xp.maximum(diagonal_of(sums.scatter_about(mean)) / sums.n, noise.floor)
@@ -392,9 +452,11 @@ def random_start(
 def _top_svd(
     matrix: AnyArray, r: int, rng: Generator, gram: AnyArray | None = None
 ) -> tuple[AnyArray, AnyArray]:
-    """Return the r largest singular values of a matrix, and their right vectors as rows.
+    """Return the r largest singular values (r,) of a matrix and their right singular vectors as rows, (r, columns).
 
-    The largest entry of every vector is positive. gram : matrix' matrix, if it is available
+    The entry of largest magnitude in every vector is positive.
+
+    gram : matrix' matrix, if it is available
     """
     wide = matrix.shape[0] <= matrix.shape[1]
     xp = namespace(matrix)
@@ -404,7 +466,7 @@ def _top_svd(
         seed = int(rng.integers(2**31))
         _, s, vt = randomized_svd(matrix, r, n_iter=3, flip_sign=False, random_state=seed)
     else:
-        # Eigenvectors of the squares lose half of the digits, which is accurate enough for a start.
+        # Eigenvectors of the squared matrix have half of the digits, which suffice for a start.
         if wide:
             gram = matrix @ matrix.T
         elif gram is None:
@@ -427,11 +489,13 @@ def _top_svd(
 
 @dataclass(frozen=True)
 class PublishedEM:
-    """M step as published; takes the place of a prior in `fit_em`.
+    """M step as published in the paper's appendix; takes the place of a prior in `fit_em`.
 
-    cells : the statistics with the cell as the only view
-    noise : settings of the noise
-    body : use the E step of the paper's body, whose precision lacks the number of vectors, instead of the appendix's
+    cells : statistics with one view, whose classes are the cells (combinations of speaker and
+        phrase)
+    noise : kind, bounds and prior of the noise
+    body : use the E step printed in the body of the paper, whose precision lacks the number of
+        vectors
     together : estimate both loadings in one solve instead of one after the other
     """
 
@@ -467,7 +531,14 @@ class PublishedEM:
 
 
 def cell_moments(cells: Sums, p: Parameters, body: bool = False) -> tuple[Array, Array]:
-    """Return E[z_ij] of every cell, and the sum over vectors of E[z z'], where z_ij = (u_i, v_j)."""
+    """Return posterior moments of the latents as the paper computes them: from the vectors of each cell alone.
+
+    cells : statistics with the cell as the only view
+    p : parameters of the two views
+    body : see `PublishedEM`
+    return : E[z] of every cell, (cells, r), and the sum over vectors of E[z z'], (r, r); z joins
+        the latents of both views
+    """
     B = p.stacked()
     LB = p.sigma.solve(B)
     values, Q = np.linalg.eigh(B.T @ LB)

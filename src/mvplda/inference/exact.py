@@ -1,19 +1,28 @@
 """Block elimination of the posterior precision of all latents.
 
-The precision and right-hand side are (docs/math.md, section 3)::
+View k has the loading B_k (D, r_k) and one latent vector (r_k,) per class. N_kl(c, d) is the number
+of vectors that class c of view k and class d of view l share (for k = l: the size of class c = d,
+else 0). With noise covariance Sigma, the precision matrix Lambda of all latents has the blocks
+(docs/math.md, section 3)::
 
     Lambda[(k,c),(l,d)] = [k=l, c=d] I + N_kl(c,d) G_kl        G_kl = B_k' Sigma^-1 B_l
 
-with G_ee diagonal for the leaf e (canonical parameters). ``design`` plans which view is the leaf e, which the root a,
-and which form the rest. C is the number of distinct leaf counts, R the number of latents in the rest. No array has the
-size of Lambda, and no Python loop runs over classes.
+``design`` plans the order of elimination: first the leaf view e, then the root view a (if any),
+last the rest, all other views together. G_ee is diagonal, because the parameters are canonical. No
+array has the size of Lambda, and no Python loop runs over classes.
 
-Here and in docs/math.md, sections 4 and 5::
+Symbols here and in docs/math.md, sections 4 and 5::
 
-    delta   delta_nu, a row per leaf count nu     leaf_counts      nu, the count of every class, m_nu
-    M, V    the rest's Schur complement, M^-1     grams[l, m]      Gamma_nu(j, j'), a row per count
-    S       sum over vectors of Cov(z)            phi              Phi_nu, a matrix per count
-    l, m    views of the rest, of J and K classes, ranks r and q
+    C              number of distinct sizes of leaf classes
+    R              number of latents in the rest
+    nu             one of the C sizes: a number of vectors
+    delta_nu       (r_e,) inverse of the diagonal block of a leaf class of size nu
+    M, V           (R, R) precision of the rest after elimination (Schur complement), and V = M^-1
+    grams[l, m]    sums of products of shared counts, a row per size nu (`Design.grams`)
+    phi_nu         sum over leaf classes of size nu of the covariance of the later latents they
+    touch
+    S              (r, r) sum over vectors of the covariance of their latents
+    l, m           views of the rest, of J and K classes, ranks r and q
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -33,25 +42,28 @@ from .leaf import LeafGrams, LeafRows
 from .root import Root, side_by_side
 
 CHUNK_ELEMENTS = 2**22
-"""Numbers in a temporary array: longer computations run in steps of about this size."""
+"""Approximate number of elements of a temporary array; longer computations run in steps of about this size."""
 
 
 class Elimination:
-    """Factored precision: leaf, then root, then one dense Cholesky of the rest (docs/math.md, section 4).
+    """Factored posterior precision: leaf, then root, then one dense Cholesky factor of the rest.
+
+    Symbols are those of the module; docs/math.md, section 4, has the formulas.
 
     Parameters
     ----------
     design : design of the data
-    G : (r, r) all G_kl
-    slices : per view, its latents in G
+    G : (r, r) all blocks G_kl = B_k' Sigma^-1 B_l, for canonical loadings B_k
+    slices : position of each view's latents in G
 
     Attributes
     ----------
-    delta : (C, r_e) inverse of a leaf class's block, per distinct count
-    log_determinant : log |Lambda|
+    delta : (C, r_e) inverse of a leaf class's diagonal block, per distinct size of leaf classes
+    log_determinant : log-determinant of the posterior precision
     later_views : root and rest, the views eliminated after the leaf
-    columns : per later view, its columns in s_t, the latents that share vectors with leaf class t (docs/math.md, 5.4)
-    rest_slice : per rest view, its latents among the n_rest of the rest
+    width : number of latents of one vector in all later views (sum of their ranks)
+    columns : {later view: position of its latents among these `width`}
+    rest_slice : {rest view: position of its latents among the `n_rest` latents of the rest}
     """
 
     def __init__(self, design: Design, G: AnyArray, slices: tuple[slice, ...]) -> None:
@@ -77,7 +89,8 @@ class Elimination:
         loads = xp.outer(xp.cached(design.leaf_counts[0]), lam)
         self.delta = 1.0 / (1.0 + loads)  # (E4)
         self.log_determinant = float(xp.cached(design.leaf_counts[2]) @ xp.log1p(loads).sum(axis=1))
-        # With one number per class Gram tables are optional: for many cells sparse products are faster (results/tried).
+        # If every class has a single latent, `Design.grams` may be avoided: for many cells sparse products are
+        # faster (results/tried).
         self._by_products = design.many_cells and self.width == self.delta.shape[1] == 1
         self._products: list[tuple[int, AnyArray]] = []
         self._factor()
@@ -85,7 +98,8 @@ class Elimination:
     def _factor(self) -> None:
         """Eliminate leaf, root and rest.
 
-        Every eliminated view leaves a Schur complement for the next, and adds its log-determinant.
+        Each eliminated view changes the precision of the remaining views (Schur complement), and
+        adds to the log-determinant.
         """
         xp = self.xp
         M = self._rest_after_leaf()
@@ -106,25 +120,33 @@ class Elimination:
 
     @cached_property
     def V(self) -> AnyArray:
-        """(R, R) covariance of the latents of the rest views.
+        """Posterior covariance of the latents of the rest views, (n_rest, n_rest).
 
-        Its memory is that of the Cholesky factor, which `solve` needs: call `solve` first.
+        It overwrites the Cholesky factor, which `solve` needs: call `solve` first.
         """
         if not self.n_rest:
             return self._lower
         lower = self._lower
-        # One matrix of this size fewer in memory: the inverse takes the place of the factor.
+        # The inverse takes the memory of the factor, to hold one matrix of this size fewer.
         del self._lower
         return self.xp.inverse(lower, overwrite=True)
 
     def _g(self, k: int, l: int) -> Any:
-        """Return G_kl, an array of the kind of G."""
+        """Return the block G_kl = B_k' Sigma^-1 B_l, (rank of k, rank of l), an array of the type of G."""
         return self.G[self.slices[k], self.slices[l]]
 
     def solve(self, leaf: LeafRows | LeafGrams, b: dict[int, AnyArray]) -> dict[int, AnyArray]:
-        """Solve for the posterior means Lambda^-1 b.
+        """Solve for the posterior means of all latents.
 
-        Returns the means of all views but the leaf, (C_k, r_k) each; the means of the leaf are stored in `leaf`.
+        Parameters
+        ----------
+        leaf : means of the leaf view without the other views; updated in place to the posterior
+            means
+        b : {view: (classes, rank) right-hand side} of every view except the leaf
+
+        Returns
+        -------
+        dict of {view: (classes, rank) posterior means} of every view except the leaf
         """
         xp = self.xp
         e = self.plan.leaf
@@ -152,18 +174,24 @@ class Elimination:
     # Blocks of the rest.
 
     def _rest_block(self, matrix: AnyArray, l: int, m: int) -> AnyArray:
-        """Return rest views l and m of a rest matrix, as a writable (J_l, r_l, J_m, r_m)."""
+        """Return the block of rest views l and m of an (n_rest, n_rest) matrix as a writable 4-D view.
+
+        return : (classes of l, rank of l, classes of m, rank of m)
+        """
         block = matrix[self.rest_slice[l], self.rest_slice[m]]
         return self.xp.split_axes(block, self.ranks[l], self.ranks[m])
 
     def _diagonal_blocks(self, l: int) -> AnyArray:
-        """Return the covariance of every class of a rest view, (J, r, r)."""
+        """Return the posterior covariance of every class of rest view l, (classes, rank, rank)."""
         block = self._rest_block(self.V, l, l)
         class_numbers = self.xp.arange(block.shape[0])
         return block[class_numbers, :, class_numbers, :]
 
     def _rest_after_leaf(self) -> AnyArray:
-        """Return the (R, R) precision of the rest less the leaf's contribution, for views l <= m."""
+        """Return the precision of the rest after elimination of the leaf, (n_rest, n_rest).
+
+        Only blocks of views l <= m are filled.
+        """
         M = self.xp.zeros((self.n_rest, self.n_rest))
         for l, m in self.rest_pairs:
             block = self._rest_block(M, l, m)
@@ -175,7 +203,10 @@ class Elimination:
         return M
 
     def _add_precision(self, block: AnyArray, l: int, m: int) -> None:
-        """Add the precision of rest views l and m to a block (J, r, K, q)."""
+        """Add the precision of rest views l and m, before elimination, to their block.
+
+        block : (classes of l, rank of l, classes of m, rank of m)
+        """
         xp = self.xp
         if l == m:
             class_numbers = xp.arange(block.shape[0])
@@ -187,16 +218,16 @@ class Elimination:
             block += cooccurrence[:, None, :, None] * self._g(l, m)[None, :, None, :]
 
     def _subtract_leaf(self, block: AnyArray, l: int, m: int) -> None:
-        """Subtract the leaf's contribution from a block (J, r, K, q), by Gram tables.
+        """Subtract the leaf's contribution (E5) from the block of rest views l and m, by tables of count products.
 
-        Row (j, j') of Gamma' delta weighs the r_e products G_el(p, x) G_em(p, y).
+        block : (J, r, K, q) with J and K the numbers of classes, and r and q the ranks of l and m
         """
         xp = self.xp
         J, r, K, q = block.shape
         r_e = self.delta.shape[1]
         left = self._g(self.plan.leaf, l)[:, :, None]
         products = (left * self._g(self.plan.leaf, m)[:, None, :]).reshape(r_e, -1)
-        # Of the two orders of multiplication the cheaper one.
+        # choose the cheaper order of multiplication
         few_counts = len(self.delta) < r_e
         if few_counts:
             products = self.delta @ products
@@ -208,12 +239,16 @@ class Elimination:
             block[j : j + step] -= xp.permute(contribution, (0, 2, 1, 3))
 
     def _subtract_leaf_by_products(self, M: AnyArray) -> None:
-        """Subtract the leaf's contribution (E5) on and above the diagonal, by products of sparse tables.
+        """Subtract the leaf's contribution (E5) from the precision of the rest, by products of sparse tables.
 
-        For one view in the rest, and ranks of 1: each class then has a single latent. n_t is the row of leaf class t
-        in the co-occurrence table of the leaf with the rest. The real part of a product is sum_t delta_t n_t n_t',
-        which is subtracted. The imaginary part is sum_t nu_t delta_t^2 n_t n_t', which has the same filled cells and
-        which the covariances need. Steps of a sixteenth of the rows omit most of the products below the diagonal.
+        For one rest view and ranks of 1, so that each class has a single latent. Leaf class t has
+        nu_t vectors; n_t holds the numbers of vectors it shares with each rest class. The real part
+        of a product is sum_t delta_t n_t n_t', which is subtracted. The imaginary part is sum_t
+        nu_t delta_t^2 n_t n_t', which the covariances need; it has the same nonzero entries.
+        Entries below the diagonal are not needed: steps of a sixteenth of the rows omit most of
+        them.
+
+        M : (n_rest, n_rest) precision of the rest; changed in place
         """
         table = self.design.leaf_tables[self.plan.rest[0]]
         nu, group, _ = self.design.leaf_counts
@@ -227,16 +262,18 @@ class Elimination:
             self._products.append((start, block))
 
     def _phi_of_products(self) -> AnyArray:
-        """Return values in place of Phi_nu, (C,), with the exact sums of delta Phi and nu delta^2 Phi over counts.
+        """Return numbers that can take the place of phi_nu, one per size nu of leaf classes, (C,).
 
-        The products do not determine each Phi_nu. (E10) and (E11) need no more than these two sums and the sum of
-        delta^2 Phi = delta Phi - lambda nu delta^2 Phi, so any values with these sums give the same result.
+        For one rest view and ranks of 1. The products of `_subtract_leaf_by_products` determine
+        only two sums over the sizes, of delta phi and of nu delta^2 phi. (E10) and (E11) need these
+        two and the sum of delta^2 phi = delta phi - lambda nu delta^2 phi, with lambda = G_ee of
+        the leaf. So any numbers with the same two sums give the same result.
         """
         total = 0j
         for start, block in self._products:
             side = len(block)
             V = self.V[start : start + side, start:]
-            # Every entry right of the square on the diagonal counts twice, for the entry across the diagonal too.
+            # Entries right of the diagonal square count twice: once for their mirror image below the diagonal.
             total += np.einsum("ij,ij->", block[:, :side], V[:, :side])
             total += 2 * np.einsum("ij,ij->", block[:, side:], V[:, side:])
         delta = self.delta[:, 0]
@@ -244,9 +281,10 @@ class Elimination:
         return np.linalg.lstsq(sums, [total.real, total.imag])[0]
 
     def _root(self) -> Root | None:
-        """Return the factored root.
+        """Return the factored root view, or None if the design has no root.
 
-        Leaf classes with equal counts contribute equally to it, so that one contribution per count is computed.
+        Leaf classes of equal size contribute equally to their root classes: one contribution per
+        size is computed.
         """
         e = self.plan.leaf
         a = self.plan.root
@@ -263,9 +301,10 @@ class Elimination:
     # Covariances.
 
     def covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
-        """Return sums of covariances (docs/math.md, 5.5).
+        """Return sums of the latents' posterior covariances (docs/math.md, 5.5).
 
-        The sum over vectors of Cov(z), (r, r); and per view the sum over classes of Cov(z_kc), (r_k, r_k).
+        return : the sum over vectors, (r, r), with the latents of all views side by side; and per
+            view the sum over its classes, (rank, rank)
         """
         slices = self.slices
         columns = self.columns
@@ -312,9 +351,13 @@ class Elimination:
         return S, tuple(by_class)
 
     def _add_leaf_sums(self, S: AnyArray, by_class: list[AnyArray], phi: AnyArray) -> None:
-        """Add the leaf's covariances with itself and with all later views.
+        """Add the posterior covariances of the leaf with itself and with all later views, in place.
 
-        phi : (C, w, w), phi_nu = sum of Cov(s_t) over the leaf classes of count nu
+        S : (r, r) sum over vectors
+        by_class : per view (rank, rank) sum over classes; the leaf's entry is replaced
+        phi : (C, w, w) per size of leaf classes, the sum over these classes of the covariance of
+            s_t; s_t (w,) joins the latents of the later views that share vectors with leaf class t,
+            weighted by the shared counts
         """
         xp = self.xp
         slices = self.slices
@@ -348,7 +391,7 @@ class Elimination:
         by_class[e] += xp.tensordot(Y, delta * X, axes=over_counts)
 
     def covariances(self, view: int) -> AnyArray:
-        """Return Cov(z_kc) of every class of a view, (C_k, r_k, r_k)."""
+        """Return the posterior covariance of every class of a view, (classes, rank, rank)."""
         if view in self.plan.rest:
             return self._diagonal_blocks(view)
         if self.root is not None and view == self.root.view:
@@ -356,7 +399,7 @@ class Elimination:
         return self._leaf_covariances()
 
     def _root_covariances(self, root: Root) -> AnyArray:
-        """Return the covariance of every root class, (I, r_a, r_a)."""
+        """Return the posterior covariance of every root class, (root classes, r_a, r_a), with r_a the root's rank."""
         xp = self.xp
         n_patterns = len(root.tables.size)
         step = max(1, CHUNK_ELEMENTS // (root.rank * max(self.n_rest, root.rank)))
@@ -368,7 +411,7 @@ class Elimination:
         return xp.concatenate(covariances)[xp.cached(root.tables.pattern)]
 
     def _leaf_covariances(self) -> AnyArray:
-        """Return the covariance of every leaf class, (T, r_e, r_e)."""
+        """Return the posterior covariance of every leaf class, (leaf classes, r_e, r_e), with r_e the leaf's rank."""
         _, group, _ = self.design.leaf_counts
         r_e = self.ranks[self.plan.leaf]
         n_leaves = len(group)
@@ -386,7 +429,15 @@ class Elimination:
         return self.xp.concatenate(covariances)
 
     def _leaf_covariance_chunk(self, leaves: slice, root_pattern: IntArray | None) -> AnyArray:
-        """Return delta + delta X Cov(s_t) X' delta of a range of leaf classes, (T, r_e, r_e)."""
+        """Return the posterior covariance of a range of T leaf classes, (T, r_e, r_e).
+
+        It is delta + delta X Cov(s_t) X' delta: delta is the covariance of leaf class t given the
+        other views, s_t their latents that share vectors with t, and X couples both.
+
+        leaves : range of leaf classes
+        root_pattern : (T,) pattern of the root class of each leaf class (`RootTables`); None
+            without a root
+        """
         e = self.plan.leaf
         xp = self.xp
         values, group, _ = self.design.leaf_counts
@@ -428,18 +479,10 @@ class Elimination:
 
 
 def set_both(matrix: AnyArray, rows: slice, columns: slice, block: AnyArray) -> None:
-    """Set a block of a symmetric matrix, or of a stack of them, and the block across the diagonal."""
+    """Set a block of a symmetric matrix, and its transpose across the diagonal.
+
+    matrix : (..., r, r) one matrix or a stack of matrices; changed in place
+    block : (..., rows, columns)
+    """
     matrix[..., rows, columns] = block
     matrix[..., columns, rows] = block.mT
-
-
-# Posterior means of the leaf's classes, and the sums over classes that the M step needs.
-#
-# The mean of leaf class c is linear in the data of the class (docs/math.md, section 5)::
-#
-#     m_c = delta(n_c) * (a_c U)      a_c = [f_c  n_c  t_c]      U = [LB; -mean' LB; -h]
-#
-# where f_c is its sum of vectors, n_c its count, t_c its counts in the classes of the other views, and h = m_k G_ek'
-# once their means m_k are available. `LeafRows` holds a row per class. Where many classes share few counts, `LeafGrams`
-# holds only the Gram matrix A_n' A_n of all classes of count n: every sum over classes follows from it, and the cost of
-# an iteration no longer depends on the number of classes.

@@ -1,6 +1,7 @@
-"""Posterior means of the leaf view and their sums: a row per class, or Gram matrices per count.
+"""Posterior means of the leaf view, and their sums: a row per class, or Gram matrices per size of the classes.
 
-Symbols are those of `exact` and docs/math.md, sections 4 and 5.
+The leaf is the view that is eliminated first (see ``design``). Symbols are those of ``exact`` and
+of docs/math.md, sections 4 and 5.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -12,14 +13,27 @@ from dataclasses import dataclass
 from .._typing import AnyArray
 from .design import Design
 
+# The posterior mean of leaf class c is linear in the data of the class (docs/math.md, section 5):
+#
+#     m_c = delta(n_c) * (a_c U)      a_c = [f_c  n_c  t_c]      U = [LB; -mean' LB; -h]
+#
+# f_c is the sum of the class's vectors, n_c their number, t_c the numbers shared with the classes of the other views,
+# and h = m_k G_ek' with the means m_k of these views. `LeafRows` holds a row per class. If many classes share few
+# sizes, `LeafGrams` holds only the Gram matrix A_n' A_n of all classes of size n: every sum over classes follows from
+# it, and the cost of an iteration does not depend on the number of classes.
+
 
 @dataclass(frozen=True)
 class ViewSums:
-    """Sums of posterior means m_c of one view.
+    """Sums of the posterior means of one view's latents, as the M step needs them.
+
+    D is the dimension and r the rank of the view; m is the posterior mean (r,) of the class of a
+    vector x.
 
     xz : (D, r) sum over vectors of x m'
-    z, zz : (r,), (r, r) sum over vectors of m and of m m'
-    class_z, class_zz : the same sums over classes
+    z : (r,) sum over vectors of m
+    zz : (r, r) sum over vectors of m m'
+    class_z, class_zz : sums over classes of m, and of m m'
     """
 
     xz: AnyArray
@@ -30,7 +44,12 @@ class ViewSums:
 
 
 def sums_of_rows(F: AnyArray, n: AnyArray, means: AnyArray) -> ViewSums:
-    """Return the sums of a view from its means (C, r), class sums F (C, D) and counts n (C,)."""
+    """Return the sums of a view from arrays with a row per class.
+
+    F : (C, D) sum of the vectors of each of C classes
+    n : (C,) numbers of vectors
+    means : (C, r) posterior means
+    """
     weighted = n[:, None] * means
     return ViewSums(
         F.T @ means, weighted.sum(axis=0), weighted.T @ means, means.sum(axis=0), means.T @ means
@@ -38,10 +57,17 @@ def sums_of_rows(F: AnyArray, n: AnyArray, means: AnyArray) -> ViewSums:
 
 
 class LeafRows:
-    """Means of the leaf's classes, a row per class.
+    """Posterior means of the leaf's classes, stored as one row per class.
 
-    They start as the means given the data alone, delta(n_c) * (f_c' LB - n_c mean' LB). `subtract` then removes the
-    contributions of the other views.
+    Class c has the sum f_c (D,) of its n_c vectors. At construction its mean is that without the
+    other views, delta(n_c) * (f_c' LB - n_c mean' LB). `subtract` then removes the contributions of
+    the other views.
+
+    design : design of the data
+    delta : (distinct sizes of classes, r_e) posterior variances of the leaf's r_e latents, given
+        the other views
+    LB : (D, r_e) Sigma^-1 times the loading of the leaf
+    mean_LB : (r_e,) mean' LB
     """
 
     def __init__(self, design: Design, delta: AnyArray, LB: AnyArray, mean_LB: AnyArray) -> None:
@@ -56,24 +82,35 @@ class LeafRows:
         self._means *= self.delta
 
     def sums_within(self, k: int) -> AnyArray:
-        """Return the sum of the leaf's means over the vectors of every class of view k, (C_k, r_e)."""
+        """Sum the leaf's means over the vectors of each class of view k: (classes of k, rank of the leaf)."""
         return self.xp.cached_table(self.tables[k]).T @ self._means
 
     def subtract(self, k: int, h: AnyArray) -> None:
-        """Subtract the contribution of view k from the means; h has one row per class of the view, (C_k, r_e)."""
+        """Subtract the contribution of view k from the leaf's means.
+
+        h : (classes of k, rank of the leaf) means of view k times B_k' Sigma^-1 B_e, with B the
+            loadings and e the leaf
+        """
         self._means -= self.delta * (self.xp.cached_table(self.tables[k]) @ h)  # (E8)
 
     def sums(self) -> ViewSums:
-        """Return the sums of the means that the M step needs."""
+        """Return the sums of the leaf's means that the M step needs."""
         return sums_of_rows(self.F, self.n, self._means)
 
     def means(self) -> AnyArray:
-        """Return the posterior means of the leaf's classes, (C_e, r_e)."""
+        """Return the posterior means of the leaf's classes, (leaf classes, rank of the leaf)."""
         return self._means
 
 
 class LeafGrams:
-    """Means of the leaf's classes as `LeafRows`, from one Gram matrix per distinct number of vectors of a class."""
+    """Same interface and results as `LeafRows`, with one Gram matrix per distinct size of the leaf's classes.
+
+    The mean of leaf class t is delta * (a_t U), with a_t its row of the matrix A of
+    `Design.per_count_grams` and U (columns of A, r_e) common to all classes. Sums over classes
+    follow from A'A, so the cost does not depend on the number of classes.
+
+    The parameters are those of `LeafRows`.
+    """
 
     def __init__(self, design: Design, delta: AnyArray, LB: AnyArray, mean_LB: AnyArray) -> None:
         self.design = design
@@ -84,20 +121,24 @@ class LeafGrams:
         self.U = self.xp.zeros((self.Q.shape[1], LB.shape[1]))
         self.U[: self.D] = LB
         self.U[self.D] = -mean_LB
-        # Q U is [F Z; n Z; N Z] before delta, per count (5.2): its rows are those of A', and so of these sums.
+        # Q U = A' (A U), one matrix per count (5.2): sums over classes of [f; n; shared counts] times means / delta.
         self.QU = self.Q[:, :, : self.D + 1] @ self.U[: self.D + 1]  # (counts, width, r_e)
 
     def sums_within(self, k: int) -> AnyArray:
-        """Return the sum of the leaf's means over the vectors of every class of view k, (C_k, r_e)."""
+        """Sum the leaf's means over the vectors of each class of view k: (classes of k, rank of the leaf)."""
         return (self.QU[:, self.columns[k]] * self.delta).sum(axis=0)
 
     def subtract(self, k: int, h: AnyArray) -> None:
-        """Subtract the contribution of view k from the means; h has one row per class of the view, (C_k, r_e)."""
+        """Subtract the contribution of view k from the leaf's means.
+
+        h : (classes of k, rank of the leaf) means of view k times B_k' Sigma^-1 B_e, with B the
+            loadings and e the leaf
+        """
         self.U[self.columns[k]] = -h
         self.QU -= self.Q[:, :, self.columns[k]] @ h
 
     def sums(self) -> ViewSums:
-        """Return the sums of the means that the M step needs."""
+        """Return the sums of the leaf's means that the M step needs."""
         values = self.xp.cached(self.design.leaf_counts[0])
         by_count = self.QU[:, : self.D + 1] * self.delta
         summed = by_count.sum(axis=0)  # sum of f_t z_t', and below it that of n_t z_t'
@@ -111,7 +152,7 @@ class LeafGrams:
         )
 
     def means(self) -> AnyArray:
-        """Return the posterior means of the leaf's classes, (C_e, r_e)."""
+        """Return the posterior means of the leaf's classes, (leaf classes, rank of the leaf)."""
         rows = LeafRows(self.design, self.delta[:, 0], self.U[: self.D], -self.U[self.D])
         for k, columns in self.columns.items():
             rows.subtract(k, -self.U[columns])

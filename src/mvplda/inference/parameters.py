@@ -1,8 +1,9 @@
 """Parameters of the model: mean, loadings and noise.
 
-Every kind of noise is a class, registered in `NOISES`. Parameters store the noise as an array, variances (D,) or a
-covariance (D, D); `noise_of` wraps the array in an object with solves, log-determinant and sampling. Kinds differ in
-how they are estimated. Code outside this module need not distinguish them.
+`Parameters` stores the noise as an array: variances (D,), or a covariance (D, D). `noise_of` wraps
+the array in an object with solves, log-determinant and sampling. Every kind of noise is a class,
+registered in `NOISES`; kinds differ in how they are estimated. Code outside this module need not
+distinguish them.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -26,14 +27,15 @@ from ..statistics.accumulator import SecondMoment
 from .root import side_by_side
 
 LOG_2PI = float(np.log(2 * np.pi))
+"""Natural logarithm of 2 pi."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """x = mean + sum_k loadings[k] z_k + e,  z_k ~ N(0, I),  e ~ N(0, Sigma).
+    """Parameters of the model x = mean + sum over views k of B_k z_k + e, with z_k ~ N(0, I) and e ~ N(0, Sigma).
 
     mean : (D,)
-    loadings : per view (D, r_k)
+    loadings : per view B_k, (D, rank of the view)
     noise : Sigma, as variances (D,) or as a covariance (D, D)
     """
 
@@ -43,7 +45,19 @@ class Parameters:
 
     @staticmethod
     def given(mean: ArrayLike, loadings: Mapping[str, ArrayLike], noise: ArrayLike) -> Parameters:
-        """Return parameters from arrays; raise `DataError` if their shapes or values are invalid."""
+        """Return parameters from arrays, after checks.
+
+        Parameters
+        ----------
+        mean : (D,)
+        loadings : {view: (D, rank)}, rank 1 to D
+        noise : variances (D,) or covariance (D, D)
+
+        Raises
+        ------
+        DataError
+            Shapes do not match, a number is not finite, or the noise is not positive definite.
+        """
         p = Parameters(
             np.array(mean, dtype=np.float64),
             tuple(np.array(loading, dtype=np.float64) for loading in loadings.values()),
@@ -53,7 +67,9 @@ class Parameters:
         if p.mean.ndim != 1 or D == 0:
             raise DataError(f"the mean must have shape (D,); got {p.mean.shape}")
         if not loadings:
-            raise DataError("there is no loading: pass {view: (D, rank)} for at least one view")
+            raise DataError(
+                "loadings is empty: pass at least one view with its loading, {view: array (D, rank)}"
+            )
         for view, loading in zip(loadings, p.loadings, strict=True):
             if loading.ndim != 2 or len(loading) != D or not 1 <= loading.shape[1] <= D:
                 raise DataError(
@@ -65,31 +81,31 @@ class Parameters:
             )
         if not p.is_finite():
             raise DataError(
-                "mean, loadings and noise must be finite; got NaN or infinity: check the arrays"
+                "mean, loadings and noise must be finite; got NaN or infinite numbers in at least one of the arrays"
             )
         return replace(p, noise=p.sigma.checked().array)
 
     @cached_property
     def sigma(self) -> FullNoise:
-        """Noise object with Sigma^-1 times a matrix, log |Sigma|, and random vectors."""
+        """Noise object, for Sigma^-1 times a matrix, log |Sigma|, and random vectors."""
         return noise_of(self.noise)
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Rank of every view."""
+        """Rank of every view: number of columns of its loading."""
         return tuple(loading.shape[1] for loading in self.loadings)
 
     @property
     def slices(self) -> tuple[slice, ...]:
-        """Slice of every view's latents in the latents of all views side by side."""
+        """Position of each view's latents when the latents of all views are side by side."""
         return tuple(side_by_side(dict(enumerate(self.ranks))).values())
 
     def stacked(self) -> AnyArray:
-        """Return [B_1 ... B_K], (D, sum of ranks)."""
+        """Return the loadings of all views side by side, (D, sum of ranks)."""
         return namespace(self.mean).concatenate(self.loadings, axis=1)
 
     def on(self, xp: Numpy | Torch) -> Parameters:
-        """Return the parameters on the device of ``sums.xp``."""
+        """Return the parameters as arrays of the backend `xp` (NumPy, or a torch device)."""
         return self._with(xp.asarray)
 
     def on_host(self) -> Parameters:
@@ -97,29 +113,33 @@ class Parameters:
         return self._with(to_host)
 
     def _with(self, convert: Callable[[Any], Any]) -> Parameters:
-        """Return the parameters with every array converted."""
+        """Return the parameters with `convert` applied to every array."""
         loadings = tuple(map(convert, self.loadings))
         return Parameters(convert(self.mean), loadings, convert(self.noise))
 
     def is_finite(self) -> bool:
-        """Return whether all numbers are finite."""
+        """Return whether all numbers of mean, loadings and noise are finite."""
         arrays = (self.mean, self.noise, *self.loadings)
         return all(bool(namespace(a).isfinite(a).all()) for a in arrays)
 
     def check_finite(self, when: str) -> None:
-        """Raise `NumericalError` unless all numbers are finite."""
+        """Raise `NumericalError` unless all numbers are finite.
+
+        when : for the message, such as "after iteration 3"
+        """
         if not self.is_finite():
             raise NumericalError(
-                f"the parameters are not finite {when}: scale the vectors to about unit size, "
+                f"the model's parameters are NaN or infinite {when}: scale the vectors to about unit size, "
                 "raise noise_floor, or lower the ranks"
             )
 
 
 def canonical_and_weighted(parameters: Parameters) -> tuple[Parameters, AnyArray]:
-    """Return the same model in canonical form, and Sigma^-1 times its stacked loadings.
+    """Return the same model in canonical form, and Sigma^-1 times its stacked loadings, (D, sum of ranks).
 
-    A loading is identified up to a rotation of its latents. In canonical form B_k' Sigma^-1 B_k is diagonal with
-    descending entries, and the largest entry of every column of B_k is positive.
+    The data determine a loading B_k only up to a rotation of its latents. In canonical form B_k'
+    Sigma^-1 B_k is diagonal with descending entries, and the largest entry of every column of B_k
+    is positive.
     """
     LB = parameters.sigma.solve(parameters.stacked())
     loadings = []
@@ -132,7 +152,11 @@ def canonical_and_weighted(parameters: Parameters) -> tuple[Parameters, AnyArray
 
 
 def _rotation(loading: AnyArray, weighted: AnyArray) -> Any:
-    """Return the canonical axes of a loading's latents, as columns; `weighted` is Sigma^-1 times the loading."""
+    """Return the rotation (rank, rank) by which a loading becomes canonical, see `canonical_and_weighted`.
+
+    loading : B (D, rank)
+    weighted : Sigma^-1 B (D, rank), with Sigma the noise covariance
+    """
     xp = namespace(loading)
     gram = loading.T @ weighted
     rotation = xp.flip(xp.linalg.eigh((gram + gram.T) / 2)[1], (1,))
@@ -145,10 +169,10 @@ def _rotation(loading: AnyArray, weighted: AnyArray) -> Any:
 
 
 class FullNoise:
-    """Noise e ~ N(0, Sigma) with an arbitrary covariance.
+    """Noise e ~ N(0, Sigma) with an arbitrary covariance Sigma; base class of the kinds of noise.
 
     kind : name of the kind in the settings of an estimator
-    second_moment : second moment of the vectors that `estimate` needs
+    second_moment : which second moment of the vectors `estimate` needs, "full" or "diagonal"
     array : Sigma as `Parameters` stores it, here (D, D)
     """
 
@@ -161,11 +185,16 @@ class FullNoise:
 
     @classmethod
     def estimate(cls, scatter: AnyArray, n: float, model: NoiseModel) -> AnyArray:
-        """Return the array that maximises the likelihood of n residuals, given their scatter or its diagonal."""
+        """Return the noise array with the highest likelihood and prior density, above the floor.
+
+        scatter : sum of squared residuals, (D, D) or its diagonal (D,)
+        n : number of residuals
+        model : floor and prior of the noise
+        """
         n_eff = n + model.weight
         xp = namespace(scatter)
         residual = xp.diag(scatter) if scatter.ndim == 1 else scatter
-        # The mean of the matrix and its transpose is exactly symmetric.
+        # average with the transpose, for exact symmetry
         sigma = residual + residual.T
         sigma /= 2 * n_eff
         xp.diagonal(sigma)[:] += model.weight * model.target / n_eff  # (M3)
@@ -180,47 +209,53 @@ class FullNoise:
 
     @property
     def variances(self) -> AnyArray:
-        """Diagonal of Sigma, (D,)."""
+        """Noise variances: the diagonal of Sigma, (D,)."""
         return diagonal_of(self.array)
 
     @property
     def covariance(self) -> AnyArray:
-        """Sigma, (D, D)."""
+        """Noise covariance Sigma, (D, D)."""
         return self.array
 
     @cached_property
     def lower(self) -> AnyArray:
-        """Lower triangular L with L L' = Sigma, (D, D)."""
+        """Lower triangular Cholesky factor of the noise covariance, (D, D)."""
         try:
             lower = self.xp.cholesky(self.array)
         except np.linalg.LinAlgError as error:
             raise NumericalError(
-                "the noise covariance is not positive definite: raise noise_floor"
+                "the fitted noise covariance is not positive definite: raise noise_floor, or pass more vectors"
             ) from error
         return lower
 
     @cached_property
     def log_determinant(self) -> float:
-        """Value of log |Sigma|."""
+        """Log-determinant of the noise covariance."""
         return 2 * float(self.xp.log(self.lower.diagonal()).sum())
 
     def solve(self, matrix: AnyArray) -> AnyArray:
-        """Return Sigma^-1 @ matrix."""
+        """Return the inverse noise covariance times a matrix (D, columns) or a vector (D,)."""
         return self.xp.cho_solve(self.lower, matrix)
 
     def trace(self, scatter: AnyArray) -> float:
-        """Return tr(Sigma^-1 scatter); scatter is (D, D), or (D,) for a diagonal matrix."""
+        """Return the trace of Sigma^-1 scatter, with Sigma the noise covariance.
+
+        scatter : (D, D), or (D,) for a diagonal matrix
+        """
         inverse = self.xp.inverse(self.lower)
         if scatter.ndim == 1:
             return float(inverse.diagonal() @ scatter)
         return float(self.xp.vdot(inverse, scatter))
 
     def draw(self, n: int, rng: Generator) -> Array:
-        """Return n random vectors, (n, D), on the host."""
+        """Return n random noise vectors, (n, D), on the host."""
         return rng.standard_normal((n, len(self.array))) @ to_host(self.lower).T
 
     def checked(self) -> Self:
-        """Return the noise, made exactly symmetric; raise `DataError` unless Sigma is positive definite."""
+        """Return a copy with an exactly symmetric covariance.
+
+        Raise `DataError` unless it is nearly symmetric and positive definite.
+        """
         array = to_host(self.array)
         if not np.allclose(array, array.T, rtol=1e-6, atol=1e-9 * np.abs(array).max()):
             raise DataError("the noise covariance is not symmetric: pass a symmetric (D, D) matrix")
@@ -235,7 +270,7 @@ class FullNoise:
 
 
 class DiagonalNoise(FullNoise):
-    """Noise with independent columns; the array holds the variances, (D,)."""
+    """Noise with independent dimensions: Sigma is diagonal, and the array holds its variances, (D,)."""
 
     kind = "diagonal"
     second_moment = "diagonal"
@@ -271,16 +306,16 @@ class DiagonalNoise(FullNoise):
 
 
 NOISES: dict[str, type[FullNoise]] = {noise.kind: noise for noise in (DiagonalNoise, FullNoise)}
-"""Kinds of noise, by the name in the settings of an estimator."""
+"""Classes of noise, by their name in the settings of an estimator."""
 
 
 def noise_of(array: AnyArray) -> FullNoise:
-    """Return the noise object of an array of variances (D,) or of a covariance (D, D)."""
+    """Wrap a noise array in its object: variances (D,) as `DiagonalNoise`, a covariance (D, D) as `FullNoise`."""
     return DiagonalNoise(array) if array.ndim == 1 else FullNoise(array)
 
 
 def _exceeds(sigma: AnyArray, floor: AnyArray) -> bool:
-    """Return whether a covariance is above the floor in every direction."""
+    """Return whether the covariance (D, D) minus diag(floor), with floor (D,), is positive definite."""
     xp = namespace(sigma)
     above = sigma + 0.0
     xp.diagonal(above)[:] -= floor
@@ -293,12 +328,13 @@ def _exceeds(sigma: AnyArray, floor: AnyArray) -> bool:
 
 @dataclass(frozen=True)
 class NoiseModel:
-    """Kind, bounds and prior of the noise.
+    """Kind, lower bound and prior of the noise.
 
-    kind : a key of `NOISES`
-    floor : (D,) lower bound of the noise variances (for full noise in every direction, with lengths measured in units
-        of the floor)
-    target, weight : a prior worth `weight` vectors with noise variances `target`, (D,); weight 0 is maximum likelihood
+    kind : "diagonal" or "full", a key of `NOISES`
+    floor : (D,) lower bound of the noise variances. For full noise it holds in every direction:
+        Sigma - diag(floor) has no negative eigenvalue
+    target : (D,) noise variances of the prior
+    weight : weight of the prior as a number of vectors; 0: maximum likelihood
     """
 
     kind: str
@@ -310,10 +346,20 @@ class NoiseModel:
     def of(
         cls, kind: str, floor: float, statistics: SufficientStatistics, shrinkage: float
     ) -> NoiseModel:
-        """Return the noise model of a data set.
+        """Return the noise model for a data set.
 
-        floor : lower bound as a fraction of the variance of each column
-        shrinkage : weight of the prior, as a fraction of the total weight of prior and data
+        Parameters
+        ----------
+        kind : "diagonal" or "full"
+        floor : lower bound of the noise, as a fraction of the variance of each dimension
+        statistics : statistics of the training data
+        shrinkage : weight of the prior in [0, 1), as a fraction of the total weight of prior and
+            data
+
+        Raises
+        ------
+        DataError
+            All vectors are equal, or their variance is too small for floating-point numbers.
         """
         variance = statistics.variance
         constant = statistics.constant_columns
@@ -325,25 +371,27 @@ class NoiseModel:
         varying = np.delete(variance, constant)
         if varying.max() < 1e-280:
             raise DataError(
-                f"the largest variance of a column is {varying.max()}: scale the vectors up"
+                f"the largest variance of a dimension of the vectors is {varying.max()}, too small for floating-point "
+                "numbers: multiply the vectors by a constant, so that they have about unit size"
             )
         # Any positive value serves for constant columns; the median keeps the noise covariance well conditioned.
         variance[constant] = np.median(varying)
         return cls(kind, floor * variance, variance, statistics.n * shrinkage / (1 - shrinkage))
 
     def on(self, xp: Numpy | Torch) -> NoiseModel:
-        """Return the noise model on the device of ``sums.xp``."""
+        """Return the noise model with arrays of the backend `xp` (NumPy, or a torch device)."""
         return replace(self, floor=xp.asarray(self.floor), target=xp.asarray(self.target))
 
     def estimate(self, scatter: AnyArray, n: float) -> AnyArray:
-        """Return the noise that maximises likelihood and prior within the bounds, from n residuals.
+        """Return the noise array with the highest likelihood and prior density, above the floor.
 
         scatter : sum of squared residuals, (D, D) or its diagonal (D,)
+        n : number of residuals
         """
         return NOISES[self.kind].estimate(scatter, n, self)
 
     def log_prior(self, noise: AnyArray) -> float:
-        """Return the log of the (unnormalised) prior density of a noise; 0 without a prior."""
+        """Return the log of the unnormalised prior density of a noise array; 0 without a prior."""
         if self.weight == 0:
             return 0.0
         sigma = noise_of(noise)

@@ -1,6 +1,7 @@
-"""Priors of the parameters: starting point of EM, M step, and log density.
+"""Priors of the parameters. Each provides a starting point of EM, an M step, and a log density.
 
-Every prior is a class, registered in `PRIORS` under its `kind`, the name in the settings of an estimator.
+Every prior is a class, registered in `PRIORS` under its `kind`, its name in the settings of an
+estimator.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -28,13 +29,15 @@ MOMENT_ROWS = 2**16
 
 @dataclass(frozen=True)
 class MaximumLikelihood:
-    """Maximum likelihood of all parameters; only the noise may be shrunk, by the noise model.
+    """Maximum likelihood without a prior of the loadings; the noise model may shrink the noise.
 
-    Defines the interface of every prior. An instance belongs to one fit and its data.
+    Also defines the interface of every prior. An instance belongs to one fit and its data.
 
-    kind : name of the prior in the settings of an estimator; None for no prior
-    full_rank : whether loadings are factors of full rank, so that there is no rank to choose, and the noise is full
-    needless : warnings about the design that do not apply under the prior
+    noise : kind, bounds and prior of the noise
+    kind : name of the prior in the settings of an estimator; None: no prior
+    full_rank : True if loadings have as many columns as the dimension, so that there is no rank to
+        choose, and the noise is full
+    needless : categories of warnings about the design that do not apply under the prior
     """
 
     noise: NoiseModel
@@ -44,16 +47,27 @@ class MaximumLikelihood:
 
     @classmethod
     def of(cls, sums: Sums, noise: NoiseModel, strengths: tuple[float, ...]) -> Self:
-        """Return the prior for a data set; `strengths` holds one strength per view, and that of the noise last."""
+        """Return the prior for a data set.
+
+        strengths : one strength per view, then that of the noise; not used here
+        """
         return cls(noise)
 
     def start(self, sums: Sums, ranks: tuple[int, ...], init: str, rng: Generator) -> Parameters:
-        """Return the starting point of EM."""
+        """Return the starting point of EM.
+
+        ranks : rank of each view
+        init : "moments" or "random"
+        """
         initialise = moment_start if init == "moments" else random_start
         return initialise(sums, ranks, self.noise, rng)
 
     def m_step(self, sums: Sums, post: Posterior) -> Parameters:
-        """Return the parameters that maximise expected log-likelihood plus log prior density."""
+        """Return the parameters that maximise expected log-likelihood plus log prior density.
+
+        sums : statistics of the data
+        post : posterior of the E step
+        """
         return m_step(sums, post, self.noise)
 
     def log_density(self, parameters: Parameters, sums: Sums) -> float:
@@ -68,24 +82,28 @@ class MaximumLikelihood:
 
 @dataclass(frozen=True)
 class Components:
-    """Mean (D,), and covariances (D, D) of every view and, last, of the noise; on any device."""
+    """Mean and covariances of the model, as arrays of the host or of a device.
+
+    mean : (D,)
+    covariances : (D, D) covariance of every view's effects, and last that of the noise
+    """
 
     mean: AnyArray
     covariances: tuple[AnyArray, ...]
 
     @classmethod
     def of(cls, parameters: Parameters) -> Components:
-        """Return the components of a model."""
+        """Return the components of a model: loading times its transpose for every view, and the noise covariance."""
         between = tuple(b @ b.T for b in parameters.loadings)
         return cls(parameters.mean, (*between, parameters.sigma.covariance))
 
     def parameters(self) -> Parameters:
-        """Return the model with these components; its loadings are roots of the covariances."""
+        """Return the model with these components; its loadings are matrix roots of the covariances."""
         return Parameters(self.mean, tuple(map(_root, self.covariances[:-1])), self.covariances[-1])
 
 
 def _root(covariance: AnyArray) -> AnyArray:
-    """Return B (D, rank) with B B' = covariance, largest direction first."""
+    """Return B (D, rank) with B B' = covariance, columns in descending order of length."""
     xp = namespace(covariance)
     values, vectors = xp.linalg.eigh((covariance + covariance.T) / 2)
     positive = values > 1e-12 * max(float(values[-1]), 1e-300)
@@ -95,12 +113,15 @@ def _root(covariance: AnyArray) -> AnyArray:
 
 @dataclass(frozen=True)
 class IsotropicPrior:
-    """Inverse Wishart priors of the covariances of every view and of the noise, with an isotropic mode.
+    """Inverse Wishart priors of the covariances of every view and of the noise, with isotropic modes.
 
-    At strength 1 the scores of one view rank trials as the cosine does.
+    Each covariance is shrunk towards its target: a multiple of the identity with the same mean
+    variance as the moment estimate. If all strengths are 1, scores of one view rank trials as the
+    cosine does.
 
     moments : moment estimates of the components
-    strengths : per component, weight of the target in the estimate, in [0, 1]; 0: maximum likelihood, 1: the target
+    strengths : weight in [0, 1] of the target in each estimate, per view and last for the noise; 0:
+        maximum likelihood, 1: the target itself
     """
 
     moments: Components
@@ -118,11 +139,15 @@ class IsotropicPrior:
 
     @property
     def targets(self) -> tuple[float, ...]:
-        """Isotropic variance that each component is shrunk to: the mean of its variances over columns."""
+        """Variance of each component's isotropic target: the mean of the diagonal of its moment estimate."""
         return tuple(float(np.diag(c).mean()) for c in self.moments.covariances)
 
     def draw(self, components: Components) -> Components:
-        """Return the components with each covariance shrunk towards its target: likelihood times prior is maximal."""
+        """Return the components with each covariance shrunk towards its isotropic target by its strength.
+
+        If `components` maximise the expected log-likelihood, the result also maximises it with the
+        prior added.
+        """
         shrunk = []
         for covariance, target, s in zip(
             components.covariances, self.targets, self.strengths, strict=True
@@ -135,7 +160,11 @@ class IsotropicPrior:
         return self.draw(self.moments).parameters().on(sums.xp)
 
     def m_step(self, sums: Sums, post: Posterior) -> Parameters:
-        """Return new parameters from the posterior class effects B_k z_kc: their spread, the mean and the noise."""
+        """Return the parameters that maximise expected log-likelihood plus log prior density.
+
+        The covariance of a view is the posterior covariance of its class effects (loading times
+        latents), then shrunk.
+        """
         p = post.parameters
         outer = sums.xp.outer
         B = p.stacked()
@@ -173,17 +202,18 @@ class IsotropicPrior:
 PRIORS: dict[str | None, type[MaximumLikelihood | IsotropicPrior]] = {
     prior.kind: prior for prior in (MaximumLikelihood, IsotropicPrior)
 }
-"""Priors, by the name in the settings of an estimator."""
+"""Classes of priors, by their name in the settings of an estimator."""
 
 
-# Moments: variance components of any design in one pass. They start EM, and the choice of strengths needs nothing else.
+# Moment estimates of the variance components. They start EM, and strengths can be chosen from them without a fit.
 
 
 def moment_components(sums: Sums) -> Components:
-    """Return covariances that match in expectation the scatter of class means of every view, and the total scatter.
+    """Return covariances that match, in expectation, the scatter of class means of every view and the total scatter.
 
-    They are on the host, on any device of the sums. Components that the labels cannot separate (a view with one class,
-    one vector per class) get an equal share of the variance, in every direction.
+    They are host arrays, whatever the device of `sums`, and need one pass over the classes.
+    Components that the labels cannot separate (a view with a single class, or one vector per class)
+    get equal shares of the variance, isotropic.
     """
     n = sums.n
     D = sums.dimension
@@ -198,7 +228,7 @@ def moment_components(sums: Sums) -> Components:
     sizes = _component_sizes(M / scale[:, None], scatters, scale, n)
     mix = np.linalg.pinv(M / scale[:, None], rcond=1e-6) / scale
 
-    # Shape of every component from the solution of the moment equations, its trace from `sizes`.
+    # Scale the solution of the moment equations for each component to the trace in `sizes`.
     smallest_size = 1e-6 * np.trace(scatters[-1]) / (n - 1)
     covariances = []
     for k, size in enumerate(sizes):
@@ -213,7 +243,12 @@ def moment_components(sums: Sums) -> Components:
 
 
 def _moment_matrix(sums: Sums) -> Array:
-    """Return M (K + 1, K + 1): expected scatter j is the sum over k of M[j, k] times the covariance of component k."""
+    """Return the coefficients of the moment equations, (K + 1, K + 1) for K views.
+
+    Row j stands for the scatter of the class means of view j (last: the total scatter), column k
+    for the covariance of component k (last: the noise). The expected scatter j is the sum over k of
+    M[j, k] times covariance k.
+    """
     n = sums.n
     K = sums.n_views
     M = np.full((K + 1, K + 1), float(n))
@@ -226,10 +261,15 @@ def _moment_matrix(sums: Sums) -> Array:
 
 
 def _component_sizes(M: Array, scatters: list[Array], scale: Array, n: int) -> Array:
-    """Return the non-negative trace of every component, from the traces of the scatters.
+    """Return the trace of every component's covariance, non-negative, by least squares from the traces of the scatters.
 
-    M : the moment matrix with rows divided by `scale`. A small ridge towards equal shares decides between components
-    that the equations do not separate.
+    M : (components, components) moment matrix with its rows divided by `scale`
+    scatters : per row of M the (D, D) scatter
+    scale : (components,) divisors of the rows
+    n : number of vectors
+
+    A small ridge towards equal shares decides between components that the equations do not
+    separate.
     """
     components = len(M)
     traces = np.array([np.trace(s) for s in scatters])
@@ -243,7 +283,11 @@ def _component_sizes(M: Array, scatters: list[Array], scale: Array, n: int) -> A
 
 
 def _scatter_of_means(sums: AnyArray, counts: Array) -> Array:
-    """Return the (D, D) sum over classes of n_c mean mean', on the host, without a copy of all class sums."""
+    """Return the sum over classes of size * mean mean', (D, D) on the host, in steps that need little memory.
+
+    sums : (classes, D) sum of the vectors of each class
+    counts : (classes,) sizes
+    """
     scatter = np.zeros((sums.shape[1],) * 2)
     for start in range(0, len(sums), MOMENT_ROWS):
         class_sums = sums[start : start + MOMENT_ROWS]

@@ -1,16 +1,30 @@
-"""The root in the elimination: a view that the leaf refines, so that its classes stay apart (docs/math.md, 4.4).
+"""The root view in the elimination of latents (docs/math.md, 4.4).
 
-A root class q has a block D_q and a coupling U_q to the rest. Both are sums over the leaf classes inside it of matrices
-that depend on a leaf class's count alone, so that few of them are distinct::
+The leaf view is eliminated first; every class of the root view consists of whole leaf classes, as a
+speaker consists of (speaker, phrase) cells. So root classes stay independent of each other given
+the remaining views (the rest). Root class q has a diagonal block D_q (r_a, r_a) of the posterior
+precision, with r_a the root's rank, and a coupling U_q (r_a, R) to the R latents of the rest.
 
-    D_q depends on m_q(nu), the number of leaf classes of every count nu inside q: classes that agree form a *group* h
-    U_q = T_h P_q, where T_h has a block per count that occurs in the group, and P_q holds the numbers m_q(nu, lj)
+Both are sums over the leaf classes inside q. The term of a leaf class depends only on its size nu
+(number of vectors) and on the vectors it shares with rest classes. So root classes share
+computations::
 
-A sum over root classes then needs T_h' D_h^-1 T_h per group, and sums of products of m_q(nu, lj), which are computed
-once per fit. A single U_q is computed only for the covariance of a single class.
+    group    root classes that hold equally many leaf classes m_q(nu) of every size nu; they share
+    D_q
+    pattern  root classes of a group that also share equally many vectors m_q(nu, lj) with every
+    class j of every
+             rest view l, by the size nu of the leaf class; they share U_q
+    run      consecutive groups that are processed together
+    slot     one of the A places for sizes in each group of a run, A the most sizes that occur in
+    one group
 
-Letters: I root classes, P patterns, H groups, h of them in a run; C distinct leaf counts, A slots of a run; J and K
-classes of rest views l and m, of ranks r and q; r_a the root's rank, R latents in the rest.
+U_q = T_h P_q for q in group h: T_h (r_a, w) depends on the group alone, with one block per rest
+view and slot; P_q holds the numbers m_q(nu, lj). Sums over root classes need T_h' D_h^-1 T_h per
+group, and sums of products of the m_q(nu, lj) (`RootTables.pairs`), which are computed once per
+fit. A single U_q is needed only for the covariance of a single class.
+
+Further letters: I root classes, P patterns, H groups, h groups of a run; C distinct sizes of leaf
+classes; J and K classes of rest views l and m, whose ranks are r and q.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -31,16 +45,16 @@ from .._typing import AnyArray, Array
 from ..backend import Numpy, Torch
 
 KEPT_ROOT_ELEMENTS = 2**27
-"""Blocks of root classes are kept during an E step up to this many numbers (1 GiB), otherwise recomputed."""
+"""Largest number of elements (1 GiB) for which the blocks of all runs are stored during an E step; else recomputed."""
 
 KEPT_PAIRS = 2**26
-"""Products of counts are kept during a fit up to this many, otherwise recomputed."""
+"""Largest number of entries for which `RootTables.pairs` stores its tables during a fit; else they are recomputed."""
 
 MANY_ROWS = 8
-"""Rows per group from which groups are multiplied one by one, which avoids copies of the blocks."""
+"""Number of rows per group from which `Root` multiplies group by group, which avoids copies of the groups' blocks."""
 
 WIDE_BLOCK = 24
-"""Width of blocks from which groups are multiplied one by one."""
+"""Rank of the root from which `Root` multiplies group by group."""
 
 Index = NDArray[np.int64]
 Pair = tuple[int, int]
@@ -48,15 +62,18 @@ Pair = tuple[int, int]
 
 @dataclass
 class RootTables:
-    """Co-occurrence inside root classes. C is the number of distinct leaf counts.
+    """Numbers of leaf classes and of shared vectors inside each root class, by size of the leaf class.
 
-    Root classes whose tables are equal form a *pattern*; the patterns of a group are consecutive.
+    Root classes with equal numbers form a *pattern*, and patterns with equal rows of `leaves` a
+    *group* (see the module). Patterns are sorted by group. There are I root classes, P patterns, H
+    groups, and C distinct sizes nu of leaf classes.
 
     pattern : (I,) pattern of every root class
     size : (P,) number of root classes of every pattern
     group : (P,) group of every pattern
-    leaves : (H, C) m_h(nu): leaf classes of every count inside a root class of a group
-    shared : per rest view (P, J_l * C) sparse, m_p(nu, lj): vectors in rest class j, by the count of their leaf class
+    leaves : (H, C) number of leaf classes of each size inside one root class of each group
+    shared : {rest view: (P, classes * C) sparse}, number of vectors of each class of the rest view
+        inside one root class of each pattern, by the size of their leaf class
     """
 
     pattern: Index
@@ -80,8 +97,12 @@ class RootTables:
     ) -> RootTables:
         """Return the tables of a design.
 
-        parent, count : (T,) root class, and index of the count, of every leaf class
-        rest_tables : per rest view, co-occurrence (T, J_l) of leaf classes with its classes
+        parent : (T,) root class of each of T leaf classes
+        n_roots : number of root classes
+        count : (T,) index of the size of each leaf class, among the distinct sizes
+        n_counts : number of distinct sizes
+        rest_tables : {rest view: (T, classes) sparse}, numbers of vectors that leaf classes share
+            with the view's classes
         """
         ones = np.ones(len(parent))
         leaves = sparse.coo_array((ones, (parent, count)), shape=(n_roots, n_counts)).tocsr()
@@ -100,7 +121,7 @@ class RootTables:
         pattern_leaves = leaves[first].toarray()
         distinct, group = np.unique(pattern_leaves, axis=0, return_inverse=True)
 
-        # Groups with similar numbers of counts become neighbours, so that the blocks of a run have about one width.
+        # Sort groups by their numbers of distinct sizes, so that the blocks of a run have about the same width.
         by_width = np.argsort((distinct > 0).sum(axis=1), kind="stable")
         group = np.argsort(by_width)[group.reshape(-1)]  # argsort of an order gives positions in it
         order = np.argsort(group, kind="stable")
@@ -114,32 +135,33 @@ class RootTables:
 
     @property
     def n_groups(self) -> int:
-        """Number of groups H."""
+        """Number of groups of root classes, H."""
         return len(self.leaves)
 
     @cached_property
     def classes(self) -> Array:
-        """(H,) number of root classes of every group."""
+        """Number of root classes in every group, (H,)."""
         return np.asarray(np.bincount(self.group, self.size, self.n_groups), dtype=np.float64)
 
     @cached_property
     def widths(self) -> Index:
-        """(H,) number of distinct counts that occur in a group."""
+        """Number of distinct sizes of leaf classes that occur in every group, (H,)."""
         return np.asarray((self.leaves > 0).sum(axis=1))
 
     @cached_property
     def order(self) -> Index:
-        """Root classes, group by group."""
+        """Indices of the root classes, sorted by group: (I,)."""
         return np.argsort(self.group[self.pattern], kind="stable")
 
     def n_classes(self, l: int) -> int:
-        """Return the number of classes of a rest view."""
+        """Return the number of classes of rest view l."""
         return int(self.shared[l].shape[1] // self.leaves.shape[1])
 
     def occurring(self, run: slice) -> Index:
-        """Return (h * A,) indices of the counts that occur in every group of a run.
+        """Return the indices of the leaf-class sizes that occur in every group of a run, (h * A,) for h groups.
 
-        A group with fewer than A counts is filled up with counts that do not occur.
+        A is the largest number of sizes in any of these groups. A group with fewer sizes is filled
+        up with sizes that do not occur in it.
         """
         key = (run.start, run.stop)
         if key not in self._occurring:
@@ -148,9 +170,15 @@ class RootTables:
         return self._occurring[key]
 
     def pairs(self, l: int, m: int, run: slice) -> sparse.csr_array:
-        """Return (h * A * A, J_l * J_m) sums over the root classes of a group of m_q(nu, lj) m_q(nu', mj').
+        """Return, for every group of a run, sums over its root classes q of m_q(nu, lj) m_q(nu', mk).
 
-        Each row stands for a group and two slots, nu and nu'.
+        m_q(nu, lj) is the number of vectors of class j of rest view l in leaf classes of size nu
+        inside q (`shared`).
+
+        l, m : rest views with J and K classes
+        run : range of h groups
+        return : (h * A * A, J * K) sparse; a row per group and pair of slots for nu and nu' (see
+            the module), a column per pair (j, k)
         """
         key = (l, m, run.start, run.stop)
         if key in self._pair_tables:
@@ -175,7 +203,11 @@ class RootTables:
         return table
 
     def _by_slot(self, l: int, run: slice, A: int) -> sparse.csr_array:
-        """Return (p, h * A * J_l) shared counts of the patterns of a run; slots number the counts of a group."""
+        """Return the `shared` numbers of rest view l for p patterns of a run, rearranged: (p, h * A * J) sparse.
+
+        There is a column for each of h groups, A slots (sizes that occur in the group, see the
+        module) and J classes of l.
+        """
         patterns = self._patterns(run)
         entries = self.shared[l][patterns].tocoo()
         j, count = np.divmod(entries.col.astype(np.int64), self.leaves.shape[1])
@@ -187,18 +219,18 @@ class RootTables:
         return sparse.coo_array((entries.data, (entries.row, columns)), shape=shape).tocsr()
 
     def _patterns(self, run: slice) -> slice:
-        """Return the patterns of a run of groups."""
+        """Return the range of patterns that belong to a range of groups."""
         first, last = np.searchsorted(self.group, [run.start, run.stop])
         return slice(int(first), int(last))
 
     @property
     def keeps_pairs(self) -> bool:
-        """Whether the results of `pairs` fit into memory, and are therefore stored for the whole fit."""
+        """Whether `pairs` stores its tables for the whole fit, because they fit into memory."""
         return self.max_pair_entries <= KEPT_PAIRS
 
     @cached_property
     def max_pair_entries(self) -> float:
-        """Largest number of entries that the tables of `pairs` can have together."""
+        """Upper bound of the number of entries in all tables of `pairs` together."""
         per_pattern = sum(
             (np.diff(table.indptr) for table in self.shared.values()), np.zeros(len(self.size))
         )
@@ -207,15 +239,22 @@ class RootTables:
 
 
 def side_by_side(sizes: Mapping[int, int], start: int = 0) -> dict[int, slice]:
-    """Return the slice of every view when views of these sizes follow each other."""
+    """Return the slice of every view when blocks of these sizes follow each other.
+
+    sizes : {view: size of its block}, in order
+    start : position of the first block
+    """
     ends = accumulate(sizes.values(), initial=start)
     return {k: slice(*bounds) for k, bounds in zip(sizes, pairwise(ends), strict=True)}
 
 
 def row_signatures(tables: list[sparse.csr_array]) -> Array:
-    """Return random projections of rows: equal for equal rows, and different otherwise.
+    """Return two random projections per row of the joined tables, (rows, 2 per table).
 
-    Different rows have equal signatures with a probability of about 2^-100.
+    Rows have equal signatures if they are equal; different rows have equal ones with a probability
+    of about 2^-100.
+
+    tables : sparse tables with the same number of rows
     """
     rng = np.random.default_rng(20170406)
     return np.concatenate([table @ rng.random((table.shape[1], 2)) for table in tables], axis=1)
@@ -223,14 +262,18 @@ def row_signatures(tables: list[sparse.csr_array]) -> Array:
 
 @dataclass(frozen=True)
 class Run:
-    """Consecutive groups with their blocks.
+    """Consecutive groups of root classes with their blocks; symbols are those of the module.
+
+    h is the number of groups, r_a the root's rank, and w the width of a group's block: slots times
+    the sum of the ranks of the rest views.
 
     groups : range of groups
-    slots : A, number of counts that a group has blocks for
-    inverse : (h, r_a, r_a) D_h^-1
-    blocks : (h, r_a, w) T_h, view after view, slot after slot
+    slots : number of leaf-class sizes for which each group has a block
+    inverse : (h, r_a, r_a) D_h^-1, covariance of a root class given the rest
+    blocks : (h, r_a, w) T_h, coupling to the rest per slot; the views follow each other, and within
+        a view its slots
     solved : (h, r_a, w) D_h^-1 T_h
-    log_determinant : (h,) log |D_h|
+    log_determinant : (h,) log-determinant of D_h
     """
 
     groups: slice
@@ -243,12 +286,16 @@ class Run:
 
 @dataclass(frozen=True)
 class RootSums:
-    """Sums of covariances of root classes.
+    """Sums of the posterior covariances of the root's latents.
 
-    over_vectors, over_classes : (r_a, r_a) sums of Cov(z_q)
-    by_count : (C, r_a, r_a) sum over the leaf classes of every count
-    with_rest : per rest view (C, r_a, r_l), covariance with the rest classes that leaf classes of every count share
-        vectors with
+    C is the number of distinct sizes of leaf classes, r_a the root's rank.
+
+    over_vectors : (r_a, r_a) sum over vectors
+    over_classes : (r_a, r_a) sum over root classes
+    by_count : (C, r_a, r_a) sum over the leaf classes of each size, each with the covariance of its
+        root class
+    with_rest : {rest view: (C, r_a, rank)} covariance between root and rest classes, summed over
+        the vectors that they share, by size of the vectors' leaf classes
     """
 
     over_vectors: AnyArray
@@ -259,14 +306,16 @@ class RootSums:
 
 @dataclass
 class Root:
-    """Blocks D_q of the classes of the root, factored, and their couplings U_q to the rest.
+    """Factored blocks D_q of the root classes, and their couplings U_q to the rest; symbols are those of the module.
 
-    view : index of the view
-    tables : co-occurrence inside root classes
-    counts : (C,) distinct leaf counts
-    to_root : (C, r_a, r_a) contribution of a vector in a leaf class of every count to D
-    to_rest : per rest view (C, r_a, r_l), the contribution to U
-    chunk : size of temporary arrays, in numbers
+    view : index of the root view
+    tables : numbers of leaf classes and shared vectors inside root classes
+    xp : backend of the arrays
+    counts : (C,) distinct sizes of leaf classes
+    to_root : (C, r_a, r_a) contribution of one vector to D_q, by the size of its leaf class
+    to_rest : {rest view: (C, r_a, rank)} contribution of one vector to U_q, by the size of its leaf
+        class
+    chunk : approximate number of elements of temporary arrays
     """
 
     view: int
@@ -280,18 +329,18 @@ class Root:
 
     @property
     def rank(self) -> int:
-        """Rank r_a of the root."""
+        """Rank of the root view, r_a."""
         return self.to_root.shape[-1]
 
     @cached_property
     def ranks(self) -> dict[int, int]:
-        """Rank of every rest view."""
+        """Rank of every rest view, {view: rank}."""
         return {l: blocks.shape[-1] for l, blocks in self.to_rest.items()}
 
     # Blocks.
 
     def runs(self) -> Iterator[Run]:
-        """Yield all groups, a run at a time; runs that fit into memory are kept for the next call."""
+        """Yield all groups in order, one run at a time; store the runs for later calls if they fit into memory."""
         if self._cached_runs is not None:
             yield from self._cached_runs
             return
@@ -309,7 +358,7 @@ class Root:
             self._cached_runs = runs
 
     def _factored(self, groups: slice) -> Run:
-        """Return a run of groups with its factored blocks."""
+        """Return the run of a range of groups, with its blocks D factored."""
         xp = self.xp
         h = groups.stop - groups.start
         A = int(self.tables.widths[groups].max())
@@ -329,23 +378,27 @@ class Root:
 
     @property
     def log_determinant(self) -> float:
-        """Sum of log |D_q| over root classes."""
+        """Sum over root classes of the log-determinant of D_q."""
         classes = self.xp.cached(self.tables.classes)
         return sum(float(classes[run.groups] @ run.log_determinant) for run in self.runs())
 
     def _table(self, l: int, m: int, run: Run) -> Any:
-        """Return the table of class pairs in rest views (l, m) for the root classes of a run, on the device."""
+        """Return the table of `RootTables.pairs` for rest views (l, m) and the groups of a run, on the device."""
         table = self.tables.pairs(l, m, run.groups)
         return self.xp.cached_table(table) if self.tables.keeps_pairs else self.xp.table(table)
 
     def _columns(self, l: int, run: Run) -> slice:
-        """Return the columns of a rest view in T_h."""
+        """Return the columns of rest view l in the blocks of a run."""
         return side_by_side({m: run.slots * r for m, r in self.ranks.items()})[l]
 
     # Elimination and means.
 
     def subtract_from_rest(self, rest_blocks: dict[Pair, AnyArray]) -> None:
-        """Subtract the sum over root classes of U_q' D_q^-1 U_q from the blocks (J_l, r_l, J_m, r_m) of the rest."""
+        """Subtract the sum over root classes of U_q' D_q^-1 U_q from the precision of the rest.
+
+        rest_blocks : {(l, m): (classes of l, rank of l, classes of m, rank of m)} blocks; changed
+            in place
+        """
         xp = self.xp
         for run in self.runs():
             A = run.slots
@@ -356,14 +409,18 @@ class Root:
                 by_slots = xp.permute(products.reshape(-1, A, r, A, q), (0, 1, 3, 2, 4))
                 by_slots = by_slots.reshape(-1, r * q)
                 table = self._table(l, m, run).T
-                # A few rows of every class at a time: a second matrix of the size of the rest may not fit into memory.
+                # Process a few latents of every class at a time: a second matrix of the rest may exceed memory.
                 step = max(1, self.chunk // (J * K * q))
                 for x in range(0, r, step):
                     summed = table @ by_slots[:, x * q : (x + step) * q]  # (E7)
                     block[:, x : x + step] -= xp.permute(summed.reshape(J, K, -1, q), (0, 2, 1, 3))
 
     def rest_sums(self, right: AnyArray) -> dict[int, AnyArray]:
-        """Return per rest view (J_l, r_l) the sum over root classes of U_q' D_q^-1 right_q."""
+        """Return the sum over root classes q of U_q' D_q^-1 b_q, which their elimination subtracts from the rest.
+
+        right : (I, r_a) right-hand side b_q of every root class
+        return : {rest view: (classes, rank)}
+        """
         xp = self.xp
         tables = self.tables
         by_pattern = xp.sum_by(tables.pattern, len(tables.size), right)
@@ -376,7 +433,11 @@ class Root:
         return sums
 
     def means(self, right: AnyArray, rest_means: dict[int, AnyArray]) -> AnyArray:
-        """Return (I, r_a) means D_q^-1 (right_q - U_q rest) of the root classes; `rest_means` : (J_l, r_l) per view."""
+        """Return the posterior means of the root classes, D_q^-1 (b_q - U_q times the means of the rest): (I, r_a).
+
+        right : (I, r_a) right-hand side b_q of every root class
+        rest_means : {rest view: (classes, rank)} posterior means
+        """
         xp = self.xp
         tables = self.tables
         explained: Any = 0.0
@@ -388,7 +449,12 @@ class Root:
         return self._solved(right, tables.group[tables.pattern], tables.order)
 
     def _solved(self, rows: AnyArray, group: Index, order: Index) -> AnyArray:
-        """Return D_h^-1 times every row; `group` holds the group of each row, `order` the rows group by group."""
+        """Multiply every row by the inverse block D_h^-1 of its group h: (rows, r_a).
+
+        rows : (rows, r_a)
+        group : (rows,) group of each row
+        order : (rows,) indices of the rows sorted by group
+        """
         xp = self.xp
         result = xp.empty_like(rows)
         ends = np.searchsorted(group[order], np.arange(self.tables.n_groups + 1))
@@ -412,7 +478,11 @@ class Root:
     # Covariances.
 
     def covariance_sums(self, V: Mapping[Pair, AnyArray]) -> RootSums:
-        """Return sums of covariances, given the rest's covariance V, (J_l J_m, r_l r_m) per pair of rest views."""
+        """Return sums of the posterior covariances of the root's latents.
+
+        V : {(l, m): (classes of l * classes of m, rank of l * rank of m)} blocks of the rest's
+            covariance
+        """
         xp = self.xp
         tables = self.tables
         C = len(self.counts)
@@ -424,7 +494,7 @@ class Root:
             A = run.slots
             leaves = xp.cached(tables.leaves)[run.groups]
             classes = xp.cached(tables.classes)[run.groups]
-            # Minus the covariance of a group's root classes with P_q z_rest, summed over them.
+            # negative covariance of the latents of q with P_q times those of the rest, summed over q in the group
             cross = run.solved @ self._rest_covariance(V, run)
             cov = classes[:, None, None] * run.inverse + cross @ run.solved.mT  # sum of Cov_q
             vectors = leaves @ self.counts
@@ -441,7 +511,14 @@ class Root:
         return RootSums(squares[0], squares[1], squares[2:], by_count)
 
     def _rest_covariance(self, V: Mapping[Pair, AnyArray], run: Run) -> AnyArray:
-        """Return (h, w, w) sums over a group's root classes of P_q V P_q'."""
+        """Return the sum over each group's root classes q of P_q V P_q', (h, w, w) for a run of h groups.
+
+        P_q holds the numbers of vectors that q shares with rest classes (see the module); w is the
+        width of the blocks.
+
+        V : {(l, m): (classes of l * classes of m, rank of l * rank of m)} blocks of the rest's
+            covariance
+        """
         xp = self.xp
         h = len(run.inverse)
         A = run.slots
@@ -459,11 +536,16 @@ class Root:
 
     @cached_property
     def _inverses(self) -> AnyArray:
-        """(H, r_a, r_a) inverses of all groups; only covariances of single classes need them at once."""
+        """Inverse blocks D_h^-1 of all groups, (H, r_a, r_a); only covariances of single classes
+        need all of them at once.
+        """
         return self.xp.concatenate([run.inverse for run in self.runs()])
 
     def couplings(self, patterns: Index) -> tuple[AnyArray, AnyArray]:
-        """Return D^-1, (p, r_a, r_a), and D^-1 U, (p, r_a, R), of root classes with these patterns."""
+        """Return D_q^-1 and D_q^-1 U_q of a root class of each pattern: (p, r_a, r_a) and (p, r_a, R).
+
+        patterns : (p,) indices of patterns
+        """
         xp = self.xp
         p = len(patterns)
         inverse = self._inverses[xp.asarray(self.tables.group[patterns])]
