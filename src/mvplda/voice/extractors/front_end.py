@@ -11,11 +11,11 @@ from ..._typing import FloatArray
 from ...exceptions import AudioError
 from ..audio.decode import Sound
 from ..audio.speech_detection import SoundSegment
+from .filter_banks import FRAME_LENGTH_S, filter_banks, frame_length
 from .recipe import Features, Recipe
 
 Frames = NDArray[np.float32]
 
-FRAME_LENGTH_S = 0.025
 MIN_DEVIATION = 1e-5
 MIN_POINT_FRAMES = 3
 """Minimum number of frames that are taken from a recording for points in time, even if it is shorter."""
@@ -42,12 +42,13 @@ def make_frames(samples: FloatArray, recipe: Recipe) -> Frames:
     """
     settings = recipe.features
     scaled = np.asarray(samples, dtype=np.float32) * np.float32(recipe.samples.scale)
-    if len(scaled) < round(FRAME_LENGTH_S * recipe.rate):
+    if len(scaled) < frame_length(recipe.rate):
         raise AudioError(
             f"the sound is too short for one frame of {FRAME_LENGTH_S * 1000:.0f} ms: {len(scaled)} samples at "
             f"{recipe.rate} Hz"
         )
-    frames = _kaldi(scaled, recipe.rate, settings)
+    compute = _cepstra if settings.kind == "mfcc" else filter_banks
+    frames = compute(scaled, recipe.rate, settings)
     if settings.normalisation == "none":
         return frames
     # in double precision: means of long recordings lose digits in single precision
@@ -59,11 +60,10 @@ def make_frames(samples: FloatArray, recipe: Recipe) -> Frames:
     return np.asarray(normalised, dtype=np.float32)
 
 
-def _kaldi(samples: Frames, rate: int, settings: Features) -> Frames:
-    """Return (T, bins) Kaldi filter banks, or (T, cepstra * (deltas + 1)) Kaldi cepstra with regressions over time."""
+def _cepstra(samples: Frames, rate: int, settings: Features) -> Frames:
+    """Return (T, cepstra * (deltas + 1)) Kaldi cepstra with regressions over time."""
     library = need("kaldi_native_fbank")
-    cepstra = settings.kind == "mfcc"
-    options = library.MfccOptions() if cepstra else library.FbankOptions()
+    options = library.MfccOptions()
     options.frame_opts.samp_freq = rate
     options.frame_opts.dither = 0.0
     options.frame_opts.window_type = settings.window
@@ -71,15 +71,14 @@ def _kaldi(samples: Frames, rate: int, settings: Features) -> Frames:
     options.mel_opts.num_bins = settings.bins
     options.mel_opts.low_freq = settings.low_hz
     options.mel_opts.high_freq = settings.high_hz
-    options.use_energy = cepstra
-    if cepstra:
-        options.num_ceps = settings.cepstra
-    computer = (library.OnlineMfcc if cepstra else library.OnlineFbank)(options)
+    options.use_energy = True
+    options.num_ceps = settings.cepstra
+    computer = library.OnlineMfcc(options)
     # a list reaches the library faster than an array
     computer.accept_waveform(rate, samples.tolist())
     computer.input_finished()
     frames = np.stack([computer.get_frame(t) for t in range(computer.num_frames_ready)])
-    return with_deltas(frames, settings.deltas) if cepstra else frames
+    return with_deltas(frames, settings.deltas)
 
 
 def with_deltas(static: Frames, order: int) -> Frames:
