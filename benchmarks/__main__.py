@@ -24,6 +24,7 @@ BENCHMARKS = {
     "intervals": "interval_coverage",
     "extractors": "extractors",
     "startup": "startup",
+    "verification": "verification",
     "ranges": "ranges",
     "growth": "growth",
 }
