@@ -1,4 +1,4 @@
-"""Audio: decoding, speech detection, quality measures, folders of recordings."""
+"""Audio files and signals: decoding, speech detection, measures of quality, lists of the recordings in folders."""
 
 from .decode import read_sound
 from .quality import measure

@@ -34,29 +34,30 @@ CONTAINERS = {
     b"\xff\xf9": "aac",
     b"fLaC": "flac",
 }
-"""First bytes of containers that libsndfile does not read (MP4: after four bytes), and their names in PyAV.
+"""{first bytes: PyAV's name} of the container formats that libsndfile does not read; MP4 has four bytes before them.
 
-PyAV gets the name because some formats that it detects by itself make it open other files.
+PyAV gets the name instead of detecting the format, because some formats that it detects make it open other files.
 """
 FLAC_LENGTH = slice(21, 26)
-"""Bytes of a FLAC file whose last 36 bits are the number of samples; zero in a stream."""
+"""Bytes of a FLAC file whose last 36 bits are the number of samples, or zero in a file that was written as a stream."""
 SUFFIXES = (".webm", ".mka", ".mkv", ".m4a", ".mp4", ".amr", ".wma", ".aac")
 
 MAX_MISSING_S = 0.25
-"""Difference to the duration in the header that an undamaged file may have: encoders round, and start before the
-sound."""
+"""Largest difference in seconds between the duration in a file's header and its sound, above which the file counts as
+damaged. Encoders round durations, and start before the sound."""
 HEADER_SIZE = 1024
 """Size of a NIST SPHERE header in bytes."""
 GOLDEN_S = 2.4
 MIN_SOUND_RATE = 4000
 MAX_SOUND_RATE = 768_000
-"""Half the rate of a telephone is too low for speech; converters reach at most 768 kHz."""
+"""Limits of the sample rate of a file in Hz: half the rate of a telephone is too low for speech, and converters reach
+at most 768 kHz."""
 STREAM_LENGTH = 2**31 - 2**16
-"""Lengths from here on are placeholders that programs write into the header of a stream."""
+"""Smallest length in bytes that counts as a placeholder, which programs write into the header of a stream."""
 CANCELLATION = 1e-3
-"""A mean of channels this far below the channels consists of rounding errors."""
+"""Peak of the mean of the channels, relative to that of the channels, below which channels cancel each other."""
 MAX_SAMPLE = 1e10
-"""No program uses a scale that large; squares of larger samples overflow."""
+"""Largest valid sample (full scale is 1): no program uses a larger scale, and squares of larger samples overflow."""
 _TRUNCATED_OGG = re.compile(r"^Ogg ?: (Last page lacks|Junk after the last page)", re.M)
 _CHUNK_SIZES = re.compile(r"^\s*(?:data|SSND) : (\d+) \(should be (\d+)\)", re.M)
 
@@ -67,8 +68,9 @@ class FileSegment:
 
     Attributes
     ----------
-    path : the file
-    start, length : position in samples at the file's rate; a length of None extends to the end
+    path : audio file
+    start : first sample of the segment, at the file's rate
+    length : number of samples at the file's rate; None: up to the end of the file
     """
 
     path: Path
@@ -86,10 +88,10 @@ def read_sound(
     longest_s: float = 600.0,
     most_bytes: int = 2**28,
 ) -> tuple[Sound, int]:
-    """Decode a file, or the bytes of one, to samples of one channel.
+    """Decode an audio file, or the bytes of one, to samples of one channel.
 
-    Reads the formats of libsndfile, and with PyAV WebM, MP4 and others. The result fits
-    ``extractor.utterance(*read_sound(body))``.
+    Formats are those of libsndfile and, if PyAV is installed, WebM, MP4 and others. Pass the result to an extractor
+    with ``extractor.utterance(*read_sound(file))``.
 
     Parameters
     ----------
@@ -117,7 +119,22 @@ def read_sound(
 
 
 def read_audio(source: FileSegment | PathLike, rate: int = 16000) -> Sound:
-    """Decode a file, or a segment of one, of any length to samples of one channel at a rate."""
+    """Decode an audio file, or a segment of one, of any length to samples of one channel.
+
+    Parameters
+    ----------
+    source : path of a file, or `FileSegment`
+    rate : samples per second of the result
+
+    Returns
+    -------
+    (n,) float32 samples (full scale 1)
+
+    Raises
+    ------
+    AudioError
+        The file is empty, silent, damaged, truncated, or in a format that is not supported.
+    """
     if isinstance(source, FileSegment):
         return _of_file(source.path, rate, source)
     return _of_file(source, rate)
@@ -126,14 +143,18 @@ def read_audio(source: FileSegment | PathLike, rate: int = 16000) -> Sound:
 def read_segments(
     source: Source, rate: int, longest_s: float, source_rate: int | None = None
 ) -> list[Sound]:
-    """Decode a recording and cut it into equal segments of at most `longest_s` seconds; leave out silent ones.
+    """Decode a recording and cut it into equal segments; segments of digital silence are left out.
 
     Parameters
     ----------
-    source : a file, a `FileSegment`, or samples (n,) or (n, channels) whose full
-        scale is 1
+    source : path of a file, `FileSegment`, or array of samples (n,) or (n, channels) with full scale 1
     rate : samples per second of the segments
+    longest_s : maximum duration of a segment in seconds
     source_rate : samples per second of an array
+
+    Returns
+    -------
+    (n,) samples of one channel per segment, at least one
     """
     if isinstance(source, (FileSegment, str, os.PathLike)):
         sound = read_audio(source, rate)
@@ -150,6 +171,10 @@ def _of_file(
     most_s: float = inf,
     most_bytes: float = inf,
 ) -> Sound:
+    """Decode a file, or a segment of one, to samples of one channel at `rate`.
+
+    most_s, most_bytes : limits of the duration and of the size of the file, above which `AudioError` is raised
+    """
     try:
         with _opened(source) as opened:
             header = opened.read(HEADER_SIZE)
@@ -171,11 +196,18 @@ def _of_file(
 def _by_soundfile(
     source: AudioFile, head: bytes, segment: FileSegment, most_s: float
 ) -> tuple[Sound, int]:
-    """Decode a file or a segment with libsndfile, and check its header against its contents and the limits.
+    """Decode a file, or a segment of one, with libsndfile; raise `AudioError` if it is damaged or too long.
+
+    Parameters
+    ----------
+    source : path or bytes of the file
+    head : first bytes of the file, in which a NIST SPHERE header is looked for
+    segment : position to decode
+    most_s : maximum duration in seconds
 
     Returns
     -------
-    (n, channels) samples and their rate
+    (n, channels) samples (full scale 1), and their rate
     """
     sphere = sphere_header(head)
     coding = sphere.get("sample_coding", "")
@@ -217,7 +249,10 @@ def _by_soundfile(
 
 
 def sphere_header(head: bytes) -> dict[str, str]:
-    """Return the fields of a NIST SPHERE header; none for other files."""
+    """Parse a NIST SPHERE header, {field: value}; the result is empty for files of another format.
+
+    head : first bytes of a file
+    """
     if not head.startswith(b"NIST_1A\n"):
         return {}
     lines = head.partition(b"end_head")[0].decode("latin-1").splitlines()[2:]
@@ -240,7 +275,10 @@ def _open(source: AudioFile) -> SoundFile:
 
 
 def container_format(head: bytes) -> str:
-    """Return PyAV's name of a container that libsndfile does not read, from the first bytes; empty for other files."""
+    """Return PyAV's name of the container format of a file that libsndfile cannot read; "" for all other files.
+
+    head : first bytes of the file
+    """
     if head.startswith(b"fLaC") and int.from_bytes(head[FLAC_LENGTH]) % 2**36:
         return ""
     return next(
@@ -255,13 +293,19 @@ def _opened(source: AudioFile) -> BinaryIO:
 def _fail(
     source: AudioFile, problem: str, cause: Exception | None = None, reason: str = "unreadable"
 ) -> NoReturn:
-    """Raise the error of a source: its name and the problem, with a reason code."""
+    """Raise an `AudioError` whose message is the name of the source followed by the problem.
+
+    reason : code of the reason for a service's answer, such as "no_speech"
+    """
     name = "the recording" if isinstance(source, bytes) else os.fspath(source)
     raise AudioError(f"{name} {problem}", reason) from cause
 
 
 def _check_rate(rate: int, source: AudioFile) -> None:
-    """Refuse rates of damaged headers; a few samples at a very low rate would be resampled to hours."""
+    """Raise `AudioError` for a sample rate that no sound has, as in a damaged header.
+
+    A few samples at a very low rate would be resampled to hours.
+    """
     if not MIN_SOUND_RATE <= rate <= MAX_SOUND_RATE:
         _fail(
             source,
@@ -270,7 +314,12 @@ def _check_rate(rate: int, source: AudioFile) -> None:
 
 
 def _as_sound(samples: FloatArray, source: AudioFile, rate: int, target_rate: int) -> Sound:
-    """Check that samples (n,) or (n, channels) contain sound; return one channel at the target rate."""
+    """Average the channels of samples, resample, and raise `AudioError` if there is no valid sound.
+
+    samples : (n,) or (n, channels) with full scale 1
+    source : name of the file in error messages, or its bytes
+    rate, target_rate : samples per second before and after
+    """
     if not np.isfinite(samples).all():
         _fail(source, "has samples that are not finite")
     loudest = float(np.abs(samples).max(initial=0.0))
@@ -294,7 +343,21 @@ def _as_sound(samples: FloatArray, source: AudioFile, rate: int, target_rate: in
 
 
 def sound_from_array(samples: FloatArray, rate: int, source_rate: int | None) -> Sound:
-    """Check samples (n,) or (n, channels) (full scale 1) and return one channel at `rate`."""
+    """Convert an array of samples to one channel at another sample rate.
+
+    Parameters
+    ----------
+    samples : (n,) or (n, channels) floats with full scale 1; channels are averaged
+    rate : samples per second of the result
+    source_rate : samples per second of `samples`; None raises an error
+
+    Raises
+    ------
+    DataError
+        The array has another shape or type, or `source_rate` is missing.
+    AudioError
+        The samples are empty, silent, not finite or too large.
+    """
     array = np.asarray(samples)
     if source_rate is None:
         raise DataError("an array of samples requires its rate: extractor(samples, rate=16000)")
@@ -308,7 +371,11 @@ def sound_from_array(samples: FloatArray, rate: int, source_rate: int | None) ->
 
 
 def _by_av(source: AudioFile, kind: str, most_s: float) -> tuple[Sound, int]:
-    """Decode a container with PyAV to (n,) samples of one channel; return them with their rate."""
+    """Decode a file with PyAV to (n,) samples of one channel, and return them with their rate.
+
+    kind : PyAV's name of the container format
+    most_s : maximum duration in seconds
+    """
     av = need("av")
     try:
         with _opened(source) as file, av.open(file, "r", format=kind) as opened:
@@ -322,12 +389,20 @@ def _by_av(source: AudioFile, kind: str, most_s: float) -> tuple[Sound, int]:
         _fail(source, f"is damaged: {error}", error)
     samples = np.concatenate([np.empty(0, np.float32), *blocks])
     if is_only_stream and blocks and len(samples) < (promised - MAX_MISSING_S) * rate:
-        _fail(source, f"is damaged: a part of its {promised:.1f} s could not be read")
+        _fail(
+            source,
+            f"is damaged: its header promises {promised:.1f} s, but only {len(samples) / rate:.1f} s could be read",
+        )
     return samples, rate
 
 
 def _blocks(source: AudioFile, opened: InputContainer, most_s: float) -> tuple[list[Sound], int]:
-    """Decode blocks of one channel at the file's rate; return them with the rate."""
+    """Decode the first audio stream of an opened file; channels are averaged.
+
+    Returns
+    -------
+    consecutive blocks of samples of one channel, and their rate
+    """
     streams = opened.streams.audio
     # a stream in an unsupported codec has no decoder
     if not streams or streams[0].codec_context is None:
@@ -350,9 +425,16 @@ def _blocks(source: AudioFile, opened: InputContainer, most_s: float) -> tuple[l
 
 @lru_cache(maxsize=4)
 def golden_signal(rate: int = 16000) -> Sound:
-    """Return the test signal: 2.4 s of a synthetic voice.
+    """Return the test signal by which extractors are verified: 2.4 s of a synthetic voice.
 
-    Harmonics of a moving pitch pass three moving resonances, in syllables, over faint noise. The array is read-only.
+    It consists of the harmonics of a moving pitch, filtered by three moving resonances and divided into syllables, with
+    faint noise. It is the same on all machines.
+
+    rate : samples per second
+
+    Returns
+    -------
+    (n,) read-only float32 samples
     """
     t = np.arange(round(GOLDEN_S * rate)) / rate
     pitch = 120 + 25 * np.sin(2 * np.pi * 0.7 * t) - 15 * t

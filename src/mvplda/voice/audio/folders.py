@@ -1,4 +1,4 @@
-"""Lists of recordings from files, folders and tables, with ids and with labels from names of folders."""
+"""Lists of recordings from files, folders and tables; names of folders or columns label their speakers and phrases."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ SOUND_SUFFIXES = (
 )
 TABLE_SUFFIXES = (".csv", ".tsv")
 VIEWS = ("speaker", "phrase")
-"""Views that folders name, from the outer to the inner folder."""
+"""Views whose labels are names of folders, from the outer to the inner folder."""
 
 
 class ListedRecording(NamedTuple):
-    """A recording of a source.
+    """Recording found in a folder, a list or a table.
 
-    id : its id
-    file : its location
-    parents : names of its folders, or its labels
+    id : id of the recording
+    file : location of the recording
+    parents : names of the folders that contain it, outer first; in a table, its speaker and phrase
     """
 
     id: str
@@ -48,13 +48,13 @@ class ListedRecording(NamedTuple):
 
 @dataclass(frozen=True)
 class Recordings:
-    """Recordings with ids and labels.
+    """List of recordings with ids and labels.
 
     Attributes
     ----------
-    ids : path without suffix, relative to the listed folder
+    ids : id of each recording: its path without suffix, relative to the listed folder, or an id from a list or table
     files : location of each recording
-    labels : {view: label of each recording}; empty if folders do not name the views
+    labels : {view, such as "speaker": label of each recording}; empty if neither folders nor columns name the views
     """
 
     ids: list[str]
@@ -63,11 +63,21 @@ class Recordings:
 
 
 def list_recordings(sources: Sequence[str | os.PathLike[str]]) -> Recordings:
-    """List the recordings in sound files, folders, lists (``wav.scp``: id and path per line) and tables (.csv, .tsv).
+    """List the recordings in sound files, folders, lists and tables.
 
-    Outer folders name speakers, inner folders phrases: ``anna/hello/1.wav``. With several folders as sources, their own
-    names count as well, so that ``anna/ bob/`` has two speakers and unique ids. Links to folders are followed, except
-    links to a folder that contains the link.
+    Names of outer folders are labels of speakers, names of inner folders labels of phrases: ``anna/hello/1.wav``. If
+    several sources are given, ids and labels include the names of the given folders, so that ``anna/ bob/`` has two
+    speakers and unique ids. Links to folders are followed, except links to a folder that contains the link.
+
+    Parameters
+    ----------
+    sources : sound files, folders, lists (such as ``wav.scp``, with an id and a path per line) or tables (.csv, .tsv,
+        with a column ``file``)
+
+    Raises
+    ------
+    DataError
+        A source is missing or has no recordings, or two recordings have the same id.
     """
     use_own_names = len(sources) > 1
     files: dict[str, FileSegment] = {}
@@ -89,7 +99,9 @@ def label_recordings(listed: Recordings, pattern: str | None = None) -> tuple[Re
 
     Parameters
     ----------
-    pattern : fields are views, ``*`` matches anything; None: labels are names of folders, see `default_pattern`
+    listed : recordings, of which only ids and files are used
+    pattern : ``{view}`` matches a label without ``/``, and ``*`` matches anything. None: labels are names of folders,
+        see `default_pattern`
 
     Returns
     -------
@@ -110,14 +122,19 @@ def label_recordings(listed: Recordings, pattern: str | None = None) -> tuple[Re
     matches = {row: re.fullmatch(expression, name) for row, name in enumerate(listed.ids)}
     fitting = {row: match for row, match in matches.items() if match}
     if not fitting:
-        raise DataError(f"no recording fits the pattern {chosen!r}; the first is {listed.ids[0]!r}")
+        raise DataError(
+            f"no recording fits the pattern {chosen!r}, for example {listed.ids[0]!r} does not: write it for ids such "
+            "as this one"
+        )
     labels = {view: [match[view] for match in fitting.values()] for view in views}
     ids = [listed.ids[row] for row in fitting]
     return Recordings(ids, [listed.files[row] for row in fitting], labels), chosen
 
 
 def default_pattern(names: Sequence[str]) -> str:
-    """Return the pattern of names in folders: outer folders are speakers, inner folders phrases, deeper ones neither.
+    """Return the pattern by which folders in ids label speakers (outer folder) and phrases (inner folder).
+
+    The most frequent depth of the ids decides; folders below the phrase are no labels.
 
     Examples
     --------
@@ -136,7 +153,10 @@ def default_pattern(names: Sequence[str]) -> str:
 
 
 def _list_source(path: Path, use_own_names: bool) -> list[ListedRecording]:
-    """List the recordings of one source; `use_own_names`: ids of a folder begin with its name."""
+    """List the recordings of one file, folder, list or table.
+
+    use_own_names : whether ids in a folder start with the name of this folder
+    """
     if (path / "index.csv").is_file():
         path = path / "index.csv"
     if path.suffix.lower() in TABLE_SUFFIXES and path.is_file():
@@ -145,7 +165,9 @@ def _list_source(path: Path, use_own_names: bool) -> list[ListedRecording]:
         base = path.resolve().parent if use_own_names else path.resolve()
         files = sorted(file for file in _files_under(path.resolve()) if is_sound_file(file))
         if not files:
-            raise DataError(f"there are no sound files under {path}")
+            raise DataError(
+                f"there are no sound files under {path}: expected files ending in {', '.join(SOUND_SUFFIXES)}"
+            )
         return [_list_file(file, base) for file in files]
     if not path.exists():
         raise DataError(f"there is no file or folder {path}")
@@ -158,9 +180,9 @@ def _list_source(path: Path, use_own_names: bool) -> list[ListedRecording]:
 
 
 def _files_under(folder: Path, parents: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """Yield the files in a folder and its subfolders, also behind links; hidden files and folders are left out.
+    """Yield the files in a folder and its subfolders; links are followed, hidden files and folders left out.
 
-    parents : resolved folders from the listed folder to this one
+    parents : resolved folders from the one that is listed down to the parent of `folder`
     """
     chain = (*parents, folder.resolve())
     for path in folder.iterdir():
@@ -173,17 +195,21 @@ def _files_under(folder: Path, parents: tuple[Path, ...] = ()) -> Iterator[Path]
 
 
 def _contains_one_of(folder: Path, chain: Sequence[Path]) -> bool:
-    """Return whether a linked folder contains a folder of the chain, so that its files would be listed twice."""
+    """Return whether `folder` is or contains a folder of `chain`; if it is linked, its files would be listed twice."""
     return any(folder == parent or folder in parent.parents for parent in chain)
 
 
 def _list_table(path: Path) -> list[ListedRecording]:
-    """List the rows of a table: a file, and optionally an id, a start and a length in samples, and labels."""
+    """List the recordings of a table (.csv, .tsv), one per row.
+
+    The column ``file`` is required; ``id``, ``start`` and ``length`` (in samples), ``speaker`` and ``phrase`` are
+    optional.
+    """
     header, columns = read_table(OnDisk(path))
     if "file" not in header:
         fail(path, f"expected a column named file; the header has {', '.join(header)}", 1)
     if "phrase" in header and "speaker" not in header:
-        fail(path, "there is a column phrase but no column speaker: add one")
+        fail(path, "there is a column phrase but no column speaker: add the column speaker")
     listed = []
     for line, values in enumerate(zip(*columns, strict=True), 2):
         row = dict(zip(header, map(str, values), strict=True))
@@ -200,7 +226,7 @@ def _list_table(path: Path) -> list[ListedRecording]:
 
 
 def is_sound_file(file: Path) -> bool:
-    """Return whether a path is a file with a suffix of audio files."""
+    """Return whether a file exists and its name ends like that of an audio file, such as .wav."""
     return file.suffix.lower() in SOUND_SUFFIXES and file.is_file()
 
 
@@ -211,7 +237,10 @@ def _list_file(file: Path, base: Path) -> ListedRecording:
 
 
 def _labels(folders: list[tuple[str, ...]]) -> dict[str, list[str]]:
-    """Return the names of folders by view; folders below the second level have no meaning."""
+    """Return {view: label of each recording} from names of folders; {} if some recordings lack a level of folders.
+
+    folders : names of the folders that contain each recording, outer first; only the first two levels are labels
+    """
     depths = [min(len(parents), len(VIEWS)) for parents in folders]
     levels = min(depths, default=0)
     if levels != max(depths, default=0):

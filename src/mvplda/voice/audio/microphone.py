@@ -1,4 +1,4 @@
-"""Sound in blocks, as it arrives: from a microphone or from a pipe of PCM samples."""
+"""Live sound, in blocks of 0.1 s: from a microphone or from a pipe of PCM samples."""
 
 from __future__ import annotations
 
@@ -13,19 +13,29 @@ from ...exceptions import AudioError
 from .decode import Sound
 
 BLOCK_S = 0.1
-"""Duration of a block."""
+"""Duration of a block in seconds."""
 SAMPLE_BYTES = 2
-"""Bytes of a sample: 16-bit integers, little-endian."""
+"""Bytes per sample, a 16-bit integer (little-endian)."""
 FULL_SCALE = 32768.0
 
 
 def samples_of_pcm(data: bytes) -> Sound:
-    """Convert PCM (16 bits, little-endian, one channel) to samples with full scale 1."""
+    """Convert the bytes of PCM sound (16 bits, little-endian, one channel) to (n,) samples with full scale 1."""
     return np.frombuffer(data, "<i2").astype(np.float32) / np.float32(FULL_SCALE)
 
 
 def pcm_blocks(stream: BinaryIO, rate: int) -> Iterator[bytes]:
-    """Yield the blocks of a stream of PCM until it ends; an incomplete sample at the end is left out."""
+    """Yield blocks of PCM bytes from a stream as they arrive, until it ends.
+
+    Parameters
+    ----------
+    stream : PCM of 16 bits and one channel; an incomplete sample at its end is left out
+    rate : samples per second
+
+    Returns
+    -------
+    blocks of whole samples, about 0.1 s each
+    """
     size = SAMPLE_BYTES * round(BLOCK_S * rate)
     rest = b""
     # a pipe returns what has arrived, which may end within a sample
@@ -40,10 +50,20 @@ def pcm_blocks(stream: BinaryIO, rate: int) -> Iterator[bytes]:
 def microphone_blocks(
     rate: int, device: str | None = None, on_open: Callable[[], None] | None = None
 ) -> Iterator[bytes]:
-    """Yield blocks of PCM from a microphone until the caller stops; nothing is recorded before the first block.
+    """Yield blocks of PCM bytes (16 bits, one channel) from a microphone until the caller stops.
 
-    device : name or number of an input, as sounddevice lists them; None: the default of the system
+    The microphone is opened when the caller asks for the first block.
+
+    Parameters
+    ----------
+    rate : samples per second
+    device : name or number of an input, as ``python -m sounddevice`` lists them; None: the default of the system
     on_open : called once the microphone is open, before the first block
+
+    Raises
+    ------
+    AudioError
+        The microphone cannot be opened, or the PortAudio library is missing.
     """
     library = _open_library()
     blocks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -73,7 +93,7 @@ def microphone_blocks(
 
 
 def _open_library() -> Any:
-    """Import sounddevice, which needs the PortAudio library of the system."""
+    """Import sounddevice; raise `AudioError` if the system lacks the PortAudio library."""
     try:
         return need("sounddevice")
     except OSError as error:

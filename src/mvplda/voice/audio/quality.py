@@ -1,4 +1,4 @@
-"""Quality of recordings: level, clipping, noise, bandwidth, amount of speech."""
+"""Measurement of the quality of recordings: level, clipping, noise, bandwidth and amount of speech."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from .speech_detection import (
 )
 
 FULL_SCALE = 0.999
-"""Share of the loudest sample from which on a sample may be clipped; converters and codecs round."""
+"""Share of the loudest sample above which equal neighbours count as clipped; below 1, because codecs round."""
 MIN_CLIPPING_LEVEL = 0.1
-"""Quieter sound has so few levels that equal neighbours are no sign of clipping."""
+"""Peak below which clipping is not looked for: quiet sound has few levels, so equal neighbours are common."""
 UNEVEN_TOP, MAX_TOP_SHARE = 0.8, 0.12
-"""Clipping before a change of rate leaves uneven tops: more than this share of samples is close to the loudest. Speech
-has at most 6 %."""
+"""Samples above `UNEVEN_TOP` of the peak count as clipped if they are more than `MAX_TOP_SHARE` of all samples. This
+detects clipping before resampling, which makes flat tops uneven. In speech the share is at most 6 %."""
 NOISE_LEVEL, NOISE_CREST, VOICE_CREST = 0.1, 12.0, 18.0
-"""Limits that no voice exceeds in windows of 32 ms: level of white sound, and ratio of peak and level in white sound
-and in any sound."""
+"""Limits that no voice exceeds in windows of 32 ms: the level of sound with a white spectrum, and the ratio of peak to
+level in sound with a white spectrum and in any sound."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ class Quality:
 
     Attributes
     ----------
-    duration_s, speech_s : duration of the recording and of the speech in it
-    peak_db, level_db : loudest sample and mean power of the speech, relative to full scale
-    clipped : share of samples in flat tops at the limit
-    snr_db : power of the speech relative to the sound between; None if there is no sound between
-    bandwidth_hz : highest frequency of the spectrum
-    warnings : faults: speechless, short, quiet, clipped, noisy, narrow, damaged
-    digest : hash of the samples, equal for copies under other names
+    duration_s, speech_s : duration of the recording, and of the speech in it, in seconds
+    peak_db, level_db : level of the loudest sample, and mean level of the speech, in dB relative to full scale
+    clipped : share of samples that are clipped
+    snr_db : ratio of the power of the speech to that of the sound in its pauses, in dB; None if there are no pauses
+    bandwidth_hz : highest frequency within 60 dB of the loudest one
+    warnings : names of the faults, out of speechless, short, quiet, clipped, noisy, narrow and damaged
+    digest : hash of the samples, equal for copies of the recording in other files
     """
 
     duration_s: float
@@ -103,14 +103,34 @@ class Quality:
 
 
 def measure(samples: FloatArray, rate: int, settings: QualitySettings | None = None) -> Quality:
-    """Return the quality of samples of one channel (full scale 1)."""
+    """Measure the quality of a recording.
+
+    Parameters
+    ----------
+    samples : (n,) or (n, channels) samples with full scale 1; channels are averaged
+    rate : samples per second
+    settings : limits of the warnings; default: `QualitySettings()`
+
+    Raises
+    ------
+    AudioError
+        The samples are empty, silent or not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tone = 0.1 * np.sin(2 * np.pi * 440 * np.arange(16000) / 16000)
+    >>> quality = measure(tone, 16000)
+    >>> quality.speech_s, quality.usable
+    (0.0, False)
+    """
     return measure_segments([sound_from_array(samples, rate, rate)], rate, settings)
 
 
 def measure_segments(
     segments: Iterable[FloatArray], rate: int, settings: QualitySettings | None = None
 ) -> Quality:
-    """Return the quality of a recording from its segments."""
+    """Measure the quality of a recording from consecutive segments of one channel, (n,) samples each."""
     meter = QualityMeter(rate, settings)
     for samples in segments:
         meter.add(SoundSegment(samples, rate))
@@ -120,12 +140,13 @@ def measure_segments(
 class SegmentMeasurements(NamedTuple):
     """Measurements of one segment.
 
-    levels, is_speech : per frame, see `SoundSegment`
-    is_broken : mask of the windows that no voice produces
-    spectrum : power spectrum
-    flat_tops : number of samples in flat tops
+    levels : (T,) level of each frame in dB
+    is_speech : (T,) mask of the frames that are speech
+    is_broken : (W,) mask of the windows (32 ms) that cannot be speech
+    spectrum : (257,) power spectrum
+    flat_tops : number of clipped samples
     length : number of samples
-    peak : loudest sample
+    peak : absolute value of the loudest sample
     """
 
     levels: Array
@@ -138,7 +159,13 @@ class SegmentMeasurements(NamedTuple):
 
 
 class QualityMeter:
-    """Measures a recording segment by segment without keeping its samples."""
+    """Measurement of a recording segment by segment, without storing its samples.
+
+    Parameters
+    ----------
+    rate : samples per second
+    settings : limits of the warnings; default: `QualitySettings()`
+    """
 
     def __init__(self, rate: int, settings: QualitySettings | None = None) -> None:
         self.rate = rate
@@ -147,7 +174,7 @@ class QualityMeter:
         self._digest = hashlib.sha256(f"{rate}".encode())
 
     def add(self, segment: SoundSegment) -> SoundSegment:
-        """Measure a segment and return it."""
+        """Measure the next segment of the recording; return the segment unchanged."""
         samples = segment.samples
         self._segments.append(
             SegmentMeasurements(
@@ -165,7 +192,7 @@ class QualityMeter:
         return segment
 
     def quality(self) -> Quality:
-        """Return the quality of all segments together."""
+        """Return the quality of all segments so far as one recording; raise `AudioError` if there are no samples."""
         length = sum(segment.length for segment in self._segments)
         if not length:
             raise AudioError("the sound is empty: there are no samples")
@@ -201,7 +228,10 @@ class QualityMeter:
 
 
 def _flat_tops(samples: NDArray[np.float32]) -> int:
-    """Count clipped samples: equal neighbours at the peak, which a gain after clipping may have lowered."""
+    """Count the clipped samples: equal neighbours at the peak, or many samples near it; see `MAX_TOP_SHARE`.
+
+    The peak may be below full scale, because the volume may have been lowered after clipping.
+    """
     size = np.abs(samples)
     top = float(size.max(initial=0.0))
     if top < MIN_CLIPPING_LEVEL:
@@ -214,7 +244,7 @@ def _flat_tops(samples: NDArray[np.float32]) -> int:
 
 
 def _broken(segment: SoundSegment) -> BoolArray:
-    """Return a mask of the windows that cannot be speech."""
+    """Return a (W,) mask of the windows of a segment that cannot be speech: loud white noise, or isolated peaks."""
     # up to the bandwidth, because an empty band would make any spectrum look uneven
     power = segment.power[:, 1 : max(2, last_bin(segment.spectrum) + 1)] + np.float32(1e-20)
     flatness = np.exp(np.log(power).mean(axis=1)) / power.mean(axis=1)  # of white noise 0.56
@@ -227,7 +257,11 @@ def _broken(segment: SoundSegment) -> BoolArray:
 
 
 def _snr(levels: Array, speech: BoolArray) -> float | None:
-    """Return the ratio of speech to the sound in its pauses, in dB; None without pauses or with steady levels."""
+    """Return the ratio of speech to the sound in its pauses in dB; None if there are no pauses or the level is steady.
+
+    levels : (T,) levels of frames in dB
+    speech : (T,) mask of the frames that are speech
+    """
     quiet, loud = level_range(levels)
     between = ~speech & (levels > DIGITAL_ZERO_DB)
     if loud - quiet < STEADY_DB or not between.any() or not speech.any():

@@ -1,7 +1,8 @@
-"""Speech detection by level and periodicity.
+"""Detection of speech by level and periodicity.
 
-A frame (every 10 ms) is speech if it is loud enough and close to a voiced frame. Voiced frames are periodic at a
-pitch. Tones are periodic too; they are excluded because their spectrum is constant. Claps and noise are not periodic.
+A frame (25 ms, one every 10 ms) is speech if it is loud enough and close to a voiced frame. Voiced frames are periodic
+at the pitch of a voice. Tones are periodic too, but excluded because their spectrum is constant. Claps and noise are
+not periodic.
 """
 
 from __future__ import annotations
@@ -17,54 +18,55 @@ from ..._typing import Array, BoolArray, FloatArray, IntArray
 FRAME_S = 0.025
 SHIFT_S = 0.010
 DIGITAL_ZERO_DB = -100.0
-"""Frames at or below this level contain no sound: the last bit of 16-bit samples is at -96 dB."""
+"""Level in dB at or below which a frame contains no sound; the last bit of 16-bit samples is at -96 dB."""
 ZERO_DB = -120.0
 STEADY_DB = 4.0
-"""Least range of levels (5th to 95th percentile) of speech; syllables have 20 to 40 dB."""
+"""Minimum range of levels in dB (5th to 95th percentile) of speech; syllables have 20 to 40 dB."""
 BELOW_LOUD_DB = 30.0
-"""Frames further below the 95th percentile of levels are not speech."""
+"""Maximum difference in dB of speech from the 95th percentile of levels."""
 MIN_RANGE_SHARE = 0.3
-"""Frames less than this share of the range above the 5th percentile are not speech."""
+"""Minimum level of speech, as a share of the range from the 5th to the 95th percentile of levels."""
 
 LOW_RATE = 4000
-"""Samples per second of the signal in which periods are searched."""
+"""Samples per second of the low-pass signal in which periods are searched."""
 BAND_HZ = (60.0, 1500.0)
 WINDOW_S = 0.064
 EVEN_HZ = 500.0
 PITCH_HZ = (70.0, 400.0)
 PERIODIC = 0.5
-"""Least autocorrelation of a voiced frame at the lag of its period; the 99th percentile of white noise is 0.36."""
+"""Minimum autocorrelation of a voiced frame at the lag of its period; the 99th percentile of white noise is 0.36."""
 OCTAVE_SHARE = 0.85
-"""Shorter lags with this share of the largest autocorrelation are the period, rather than its multiple."""
+"""Share of the largest autocorrelation from which a shorter lag counts as the period; longer lags are its multiples."""
 MAX_HARMONICS_DB = 20.0
-"""Largest difference between the level of a voice and that of its first harmonics; a whistle lacks them."""
+"""Maximum difference in dB between the level of a voice and that of its first harmonics, which a whistle lacks."""
 LINE_HZ = 40.0
 LINE = 0.97
-"""A frame with this share of its energy around one frequency is a tone."""
+"""Share of a frame's energy within `LINE_HZ` of one frequency, above which the frame is a tone."""
 PAIR = 0.9
 PAIR_HZ = 600.0
-"""A frame with this share of its energy around two frequencies above `PAIR_HZ` is a tone too, such as a telephone key.
-A voice with energy there has lower harmonics as well."""
+"""A frame is also a tone, such as that of a telephone key, if its share of energy around two frequencies above
+`PAIR_HZ` exceeds `PAIR`. A voice has lower harmonics as well."""
 STILL = 0.99
 STILL_S = 0.08
-"""A frame is a tone too if its spectrum has this cosine with the spectrum 80 ms before or after; voices reach 0.98."""
+"""A frame is also a tone if the cosine of its spectrum with that `STILL_S` seconds before or after exceeds `STILL`;
+voices reach 0.98."""
 TONE_SHARE = 0.5
-"""A voiced stretch is a tone if more than this share of its frames are tones."""
+"""Share of tones among consecutive voiced frames, above which none of these frames counts as voiced."""
 MIN_VOICED_S = 0.03
 NEAR_S = 0.2
-"""Largest distance of a consonant to a voiced frame."""
+"""Maximum distance in seconds of a consonant from a voiced frame."""
 GAP_S = 0.1
-"""Longest closure within a word."""
+"""Duration in seconds of the longest pause within a word, as in a plosive; it counts as speech."""
 
 EDGE_S = 0.03
-"""Extension of speech at its edges."""
+"""Duration in seconds by which speech is extended before and after."""
 
 SPECTRUM = 512
-"""Samples per window of the spectrum."""
+"""Number of samples per window of the spectrum."""
 
 
 class SoundSegment:
-    """Samples of a recording, or of a segment of one, with measurements that are computed once.
+    """Samples of a recording, or of a segment of one, with measurements that are computed on first use.
 
     Parameters
     ----------
@@ -78,7 +80,7 @@ class SoundSegment:
 
     @cached_property
     def levels(self) -> Array:
-        """(T,) power of frames without their mean, in dB relative to full scale; one frame per 10 ms."""
+        """Level of each frame, (T,): its power without its mean in dB relative to full scale; one frame per 10 ms."""
         length = round(FRAME_S * self.rate)
         if len(self.samples) < length:
             return np.empty(0)
@@ -90,14 +92,14 @@ class SoundSegment:
 
     @cached_property
     def speech(self) -> BoolArray:
-        """(T,) mask of the frames that are speech."""
+        """Mask of the frames that are speech, (T,), with the frames of `levels`."""
         loud = loud_frames(self.levels)
         if not loud.any():
             return loud
         voiced = loud & _voiced(self, loud)
         voiced = ndimage.binary_opening(voiced, [True] * _frames(MIN_VOICED_S))
         speech = loud & _spread(voiced, NEAR_S)
-        # gaps up to this long are filled; the ends are not
+        # pauses within a word are filled, but nothing is added at the ends
         speech |= ndimage.binary_closing(speech, [True] * (_frames(GAP_S) + 1))
         # the edges of words are often masked by noise
         return _spread(speech, EDGE_S) & (self.levels > DIGITAL_ZERO_DB)
@@ -109,25 +111,25 @@ class SoundSegment:
 
     @cached_property
     def windows(self) -> NDArray[np.float32]:
-        """(W, 512) windows of samples that overlap by half."""
+        """Windows of samples that overlap by half, (W, 512); a shorter segment is padded to one window."""
         missing = max(0, SPECTRUM - len(self.samples))
         samples = np.pad(self.samples, (0, missing))
         return np.lib.stride_tricks.sliding_window_view(samples, SPECTRUM)[:: SPECTRUM // 2]
 
     @cached_property
     def power(self) -> NDArray[np.float32]:
-        """(W, 257) power spectra of the windows, without the constant component."""
+        """Power spectra of the windows, (W, 257), with the constant component set to zero."""
         power = np.abs(np.fft.rfft(self.windows * _hann(SPECTRUM).astype(np.float32))) ** 2
         power[:, 0] = 0
         return power
 
     @cached_property
     def spectrum(self) -> Array:
-        """(257,) power spectrum of the segment."""
+        """Power spectrum of the segment, (257,), summed over its windows."""
         return np.asarray(self.power.sum(axis=0, dtype=np.float64))
 
     def pitch_hz(self) -> float | None:
-        """Return the median pitch of the voiced frames in Hz; None without voiced frames."""
+        """Return the median pitch of the voiced frames in Hz; None if no frame is voiced."""
         loud = loud_frames(self.levels)
         voiced = loud & _voiced(self, loud) if loud.any() else loud
         if not voiced.any():
@@ -140,7 +142,10 @@ class SoundSegment:
         return float(np.median(2 * LOW_RATE / lags))
 
     def cut(self, margin_s: float) -> NDArray[np.float32]:
-        """Return the samples from the first to the last speech with a margin; all samples if there is no speech."""
+        """Return the samples from the first to the last speech, or all samples if there is no speech.
+
+        margin_s : duration in seconds that is added before and after, as far as there is sound
+        """
         (frames,) = np.nonzero(self.speech)
         if not len(frames):
             return self.samples
@@ -152,18 +157,22 @@ class SoundSegment:
 
 
 def last_bin(spectrum: Array) -> int:
-    """Return the highest bin of a spectrum within 60 dB of the loudest bin."""
+    """Return the index of the highest frequency in a power spectrum (bins,) that is within 60 dB of the loudest one."""
     loud = np.flatnonzero(spectrum > spectrum.max() * 1e-6)
     return int(loud[-1]) if len(loud) else 0
 
 
 def bandwidth_hz(spectrum: Array, rate: int) -> float:
-    """Return the highest frequency of a spectrum within 60 dB of the loudest."""
+    """Return the highest frequency in Hz that is within 60 dB of the loudest one.
+
+    spectrum : (257,) power spectrum, as `SoundSegment.spectrum`
+    rate : samples per second
+    """
     return last_bin(spectrum) * rate / SPECTRUM
 
 
 def level_range(levels: Array) -> tuple[float, float]:
-    """Return the 5th and the 95th percentile of the levels, without frames of digital zeros."""
+    """Return the 5th and the 95th percentile of the levels (T,) in dB; frames of digital silence are left out."""
     sound = levels[levels > DIGITAL_ZERO_DB]
     if not len(sound):
         return ZERO_DB, ZERO_DB
@@ -172,9 +181,9 @@ def level_range(levels: Array) -> tuple[float, float]:
 
 
 def loud_frames(levels: Array) -> BoolArray:
-    """Return a mask of frames close to the loud ones and clearly above the quiet ones.
+    """Return a (T,) mask of the frames whose level is near the loudest and clearly above the quietest.
 
-    If the level is steady, these are all frames with sound.
+    levels : (T,) levels in dB; if they are steady, all frames with sound count as loud
     """
     quiet, loud = level_range(levels)
     limit = DIGITAL_ZERO_DB
@@ -184,7 +193,10 @@ def loud_frames(levels: Array) -> BoolArray:
 
 
 def _voiced(segment: SoundSegment, loud: BoolArray) -> BoolArray:
-    """Return a mask of the frames that are periodic at a pitch and not part of a tone."""
+    """Return a (T,) mask of the frames that are periodic at the pitch of a voice and not part of a tone.
+
+    loud : (T,) mask of the frames that are loud enough for speech
+    """
     spectra = _low_spectra(segment.samples, segment.rate, len(loud))
     power = spectra.mean(axis=1) / spectra.shape[1]
     has_harmonics = 10 * np.log10(np.maximum(power, 1e-30)) > segment.levels - MAX_HARMONICS_DB
@@ -198,7 +210,10 @@ def _voiced(segment: SoundSegment, loud: BoolArray) -> BoolArray:
 
 
 def _low_spectra(samples: FloatArray, rate: int, count: int) -> Array:
-    """Return (T, bins) power spectra of windows around the middles of frames, in the band of the first harmonics."""
+    """Return (T, bins) power spectra of windows around the middles of frames, in the band of a voice's first harmonics.
+
+    count : number T of frames
+    """
     spectrum = np.fft.rfft(np.asarray(samples, dtype=np.float64))
     hz = np.fft.rfftfreq(len(samples), 1 / rate)
     # the noise of rooms falls with frequency; without 3 dB per octave its lowest band would pass for a low voice
@@ -214,21 +229,26 @@ def _low_spectra(samples: FloatArray, rate: int, count: int) -> Array:
 
 
 def _periodicity(spectra: Array) -> Array:
-    """Return (T,) largest autocorrelations at the lags of a pitch."""
+    """Return the (T,) largest autocorrelation of each frame at the lags of a voice's pitch."""
     return np.asarray(_lag_correlations(spectra)[0].max(axis=1))
 
 
 def _first_peaks(correlations: Array, is_good: BoolArray) -> IntArray:
-    """Return, per frame (T,), the index of the highest correlation within the first run of lags that are good."""
+    """Return the (T,) index of each frame's highest correlation within the first run of lags that are good.
+
+    correlations, is_good : (T, lags) correlations, and mask of the lags that may be the period
+    """
     starts = is_good.argmax(axis=1)
     has_ended = np.cumsum(~is_good & (np.arange(is_good.shape[1]) > starts[:, None]), axis=1) > 0
     return np.asarray(np.where(is_good & ~has_ended, correlations, -np.inf).argmax(axis=1))
 
 
 def _lag_correlations(spectra: Array) -> tuple[Array, int]:
-    """Return (T, lags) autocorrelations at the lags of a pitch, corrected for the window, and the first lag.
+    """Return (T, lags) autocorrelations at the lags of a voice's pitch, and the first of these lags.
 
-    Lags are in samples at twice `LOW_RATE`.
+    Autocorrelations are relative to lag 0 and corrected for the window. Lags are in samples at twice `LOW_RATE`.
+
+    spectra : (T, bins) power spectra of `_low_spectra`
     """
     size = spectra.shape[1] - 1
     # two lags per sample, because the peak of a high voice lies between samples
@@ -242,7 +262,12 @@ def _lag_correlations(spectra: Array) -> tuple[Array, int]:
 
 
 def _line_shares(spectra: Array) -> tuple[Array, Array]:
-    """Return (T,) shares of the energy around the loudest frequency, and around two frequencies above `PAIR_HZ`."""
+    """Return two shares of each frame's energy, (T,) each: around its loudest frequency, and around its loudest two.
+
+    The second share is 0 unless both frequencies are above `PAIR_HZ`.
+
+    spectra : (T, bins) power spectra of `_low_spectra`
+    """
     hz = LOW_RATE / 2 / (spectra.shape[1] - 1)
     width = round(LINE_HZ / hz)
     totals = np.cumsum(np.pad(spectra, ((0, 0), (width + 1, width))), axis=1)
@@ -259,7 +284,10 @@ def _line_shares(spectra: Array) -> tuple[Array, Array]:
 
 
 def _stillness(spectra: Array) -> Array:
-    """Return (T,) cosines of each spectrum with that `STILL_S` before or after, whichever is larger."""
+    """Return the (T,) cosine of each frame's spectrum with that 80 ms before or after, whichever is larger.
+
+    spectra : (T, bins) power spectra
+    """
     amplitudes = np.sqrt(spectra)
     amplitudes /= np.maximum(np.linalg.norm(amplitudes, axis=1, keepdims=True), 1e-30)
     lag = _frames(STILL_S)
@@ -273,7 +301,7 @@ def _stillness(spectra: Array) -> Array:
 
 
 def _spread(mask: BoolArray, seconds: float) -> BoolArray:
-    """Extend the true frames of a mask by a duration before and after."""
+    """Extend every run of true frames in a mask (T,) by `seconds` before and after."""
     return ndimage.binary_dilation(mask, [True] * (2 * _frames(seconds) + 1))
 
 
