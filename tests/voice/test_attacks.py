@@ -94,7 +94,7 @@ def test_a_missing_program_is_named():
     assert missing_programs([attack, COPIES["band-pass"]]) == [
         "Left out: echo, which needs no-such-program, no_such_package."
     ]
-    with pytest.raises(ParameterError, match="echo needs no-such-program"):
+    with pytest.raises(ParameterError, match="'echo' needs no-such-program"):
         attack(say(0), np.random.default_rng(0))
     with pytest.raises(ParameterError, match="python failed"):
         run_program(["python", "-c", "raise SystemExit(3)"], b"")

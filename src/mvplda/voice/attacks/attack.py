@@ -1,4 +1,4 @@
-"""Attacks as records: their kind, the programs that they need, and the function that makes them."""
+"""Description of an attack: its kind, the programs that it needs, and the function that makes its sound."""
 
 from __future__ import annotations
 
@@ -25,21 +25,23 @@ RATE = 16000
 """Samples per second of all recordings and attacks."""
 
 PROGRAM_SECONDS = 60
-"""Longest run of another program."""
+"""Maximum duration in seconds of one run of another program."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """One way to attack with a recording of the owner.
+    """One way to attack a log-in with a recording of its owner.
+
+    Calling the attack with a recording returns the sound to attack with.
 
     Attributes
     ----------
     name : name in tables
-    kind : presentation attack instrument species of ISO/IEC 30107-3
-    make : function that returns the attack for samples at `RATE` and a generator
+    kind : kind of attack (presentation attack instrument species of ISO/IEC 30107-3)
+    make : function that returns the sound of the attack, given a recording at 16 kHz and a random generator
     programs : programs that must be installed
     packages : Python packages that must be installed
-    sox_formats : file formats that `sox` must support; Debian has some in packages apart
+    sox_formats : file formats that the program `sox` must support; Debian has some in separate packages
     """
 
     name: str
@@ -50,25 +52,38 @@ class Attack:
     sox_formats: tuple[str, ...] = ()
 
     def missing(self) -> list[str]:
-        """Return the programs, formats and packages that are not installed."""
+        """Return the names of the programs, formats of sox and Python packages that are not installed."""
         programs = [name for name in self.programs if shutil.which(name) is None]
         formats = [] if programs else sorted(set(self.sox_formats) - formats_of_sox())
         packages = [name for name in self.packages if not is_importable(name)]
         return programs + [f"the format {name} of sox" for name in formats] + packages
 
     def __call__(self, sound: Sound, rng: np.random.Generator) -> Sound:
-        """Return the attack; raise if a program is missing."""
+        """Return the sound of the attack.
+
+        Parameters
+        ----------
+        sound : (n,) samples of the owner's recording at 16 kHz, full scale 1
+        rng : generator of the attack's random choices
+
+        Raises
+        ------
+        ParameterError
+            A program or package is not installed.
+        """
         missing = self.missing()
         if missing:
-            raise ParameterError(f"{self.name} needs {', '.join(missing)}: install it")
+            raise ParameterError(
+                f"the attack {self.name!r} needs {', '.join(missing)}: install it, or leave this attack out"
+            )
         attack: Sound = np.asarray(self.make(np.asarray(sound, np.float64), rng), np.float64)
-        # programs may add silence, but never return other than numbers of full scale 1
+        # programs may add silence, but the result must be finite with full scale 1
         return np.clip(np.nan_to_num(attack), -1.0, 1.0)
 
 
 @cache
 def is_importable(package: str) -> bool:
-    """Return whether a package is installed, together with the packages that it imports."""
+    """Return whether a Python package, with all that it imports, is installed."""
     try:
         import_module(package)
     except ImportError:
@@ -77,7 +92,7 @@ def is_importable(package: str) -> bool:
 
 
 def formats_of_sox() -> frozenset[str]:
-    """Return the file formats that the installed `sox` reads and writes; none without `sox`."""
+    """Return the file formats that the installed program `sox` supports; none if it is not installed."""
     if shutil.which("sox") is None:
         return frozenset()
     help_text = subprocess.run(
@@ -88,27 +103,40 @@ def formats_of_sox() -> frozenset[str]:
 
 
 def run_program(command: Sequence[str], data: bytes) -> bytes:
-    """Return the standard output of a program for this standard input."""
+    """Run a program and return its standard output.
+
+    Parameters
+    ----------
+    command : program and arguments
+    data : standard input
+
+    Raises
+    ------
+    ParameterError
+        The program failed.
+    """
     done = subprocess.run(
         list(command), input=data, capture_output=True, check=False, timeout=PROGRAM_SECONDS
     )
     if done.returncode:
         message = done.stderr.decode(errors="replace").strip()[-300:]
-        raise ParameterError(f"{command[0]} failed: {message}")
+        raise ParameterError(
+            f"the program {command[0]} failed with exit code {done.returncode}: {message}"
+        )
     return done.stdout
 
 
 def to_pcm(sound: Sound) -> bytes:
-    """Return samples as 16-bit integers, as programs read them."""
+    """Convert (n,) samples with full scale 1 to the bytes of 16-bit integers (little-endian), which programs read."""
     return (np.clip(sound, -1, 1) * 32767).astype("<i2").tobytes()
 
 
 def from_pcm(data: bytes) -> Sound:
-    """Return samples from 16-bit integers."""
+    """Convert the bytes of 16-bit integers (little-endian) to (n,) samples with full scale 1."""
     return np.frombuffer(data[: len(data) // 2 * 2], "<i2").astype(np.float64) / 32768
 
 
 def resample(sound: Sound, rate_in: float, rate_out: float) -> Sound:
-    """Return samples at another rate."""
+    """Convert (n,) samples from `rate_in` to `rate_out` samples per second."""
     changed: Sound = need("soxr").resample(sound, rate_in, rate_out)
     return changed

@@ -1,4 +1,4 @@
-"""Copies of a recording, changed by storage, by transmission or to disguise them."""
+"""Attacks with a changed copy of a recording: changed by storage, by transmission, or to hide that it is a copy."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .attack import RATE, Attack, Sound, from_pcm, resample, run_program, to_pcm
 Generator = np.random.Generator
 TELEPHONE_RATE = 8000
 MU = 255
-"""Constant of the mu-law."""
+"""Constant mu of the mu-law, by which telephony compresses samples."""
 
 
 def half_gain(sound: Sound, rng: Generator) -> Sound:
-    """Play at half the gain."""
+    """Halve all samples."""
     return np.asarray(0.5 * sound)
 
 
@@ -32,23 +32,23 @@ def add_noise(sound: Sound, rng: Generator) -> Sound:
 
 
 def change_speed(sound: Sound, rng: Generator, share: float) -> Sound:
-    """Play faster or slower by this share."""
+    """Play faster or slower, at random, by the given share of the speed; the pitch changes too."""
     return resample(sound, RATE * rng.choice([1 - share, 1 + share]), RATE)
 
 
 def up_to_two_percent(sound: Sound, rng: Generator) -> Sound:
-    """Play up to 2 % faster or slower."""
+    """Play faster or slower by a random share of up to 2 % of the speed."""
     return resample(sound, RATE * rng.uniform(0.98, 1.02), RATE)
 
 
 def band_pass(sound: Sound, rng: Generator) -> Sound:
-    """Remove low and high frequencies, with random limits."""
+    """Remove frequencies below a random limit of 100 to 500 Hz and above one of 3 to 7 kHz."""
     limits = [rng.uniform(100, 500), rng.uniform(3000, 7000)]
     return np.asarray(sosfilt(butter(4, limits, "bandpass", fs=RATE, output="sos"), sound))
 
 
 def telephone(sound: Sound, rng: Generator) -> Sound:
-    """Transmit 300 to 3400 Hz at 8 kHz with the mu-law of G.711."""
+    """Simulate a telephone call: 300 to 3400 Hz at 8 kHz, compressed by the mu-law of G.711."""
     band = butter(4, [300, 3400], "bandpass", fs=RATE, output="sos")
     narrow = resample(np.asarray(sosfilt(band, sound)), RATE, TELEPHONE_RATE)
     narrow = narrow * 0.7 / max(np.abs(narrow).max(), 1e-9)
@@ -59,17 +59,20 @@ def telephone(sound: Sound, rng: Generator) -> Sound:
 
 
 def opus(sound: Sound, rng: Generator) -> Sound:
-    """Encode with Opus at 16 to 32 kbit/s."""
+    """Encode with Opus at a random rate of 16 to 32 kbit/s, and decode."""
     return through_ffmpeg(sound, "libopus", "ogg", rng.choice(["16k", "24k", "32k"]))
 
 
 def mp3(sound: Sound, rng: Generator) -> Sound:
-    """Encode as MP3 at 24 to 64 kbit/s."""
+    """Encode as MP3 at a random rate of 24 to 64 kbit/s, and decode."""
     return through_ffmpeg(sound, "libmp3lame", "mp3", rng.choice(["24k", "32k", "64k"]))
 
 
 def through_ffmpeg(sound: Sound, codec: str, container: str, bit_rate: str) -> Sound:
-    """Encode and decode with ffmpeg."""
+    """Encode and decode a sound with ffmpeg.
+
+    codec, container, bit_rate : names of the encoder and of the file format, and bits per second, as ffmpeg takes them
+    """
     raw = ["-f", "s16le", "-ar", str(RATE), "-ac", "1"]
     program = ["ffmpeg", "-v", "error"]
     encode = [*program, *raw, "-i", "-", "-c:a", codec, "-b:a", bit_rate, "-f", container, "-"]
@@ -78,7 +81,7 @@ def through_ffmpeg(sound: Sound, codec: str, container: str, bit_rate: str) -> S
 
 
 def amr(sound: Sound, rng: Generator) -> Sound:
-    """Encode with AMR, the codec of mobile telephones, at 4.75 to 12.2 kbit/s."""
+    """Encode with AMR, the codec of mobile telephones, at a random rate of 4.75 to 12.2 kbit/s, and decode."""
     mode = str(rng.choice([0, 4, 7]))
     raw = ["-t", "raw", "-e", "signed", "-b", "16", "-c", "1", "-r"]
     encode = ["sox", "-V1", "-D", *raw, str(RATE), "-"]
@@ -102,11 +105,11 @@ SINGLE_COPIES: Mapping[str, Attack] = {
         Attack("AMR", "copy", amr, ("sox",), (), ("amr-nb",)),
     )
 }
-"""Recordings changed in one way."""
+"""Attacks that change a copy in one way, by name."""
 
 
 def two_changes(sound: Sound, rng: Generator) -> Sound:
-    """Change in two random ways, one after the other."""
+    """Apply two random attacks of `SINGLE_COPIES` one after the other, out of those whose programs are installed."""
     usable = [attack for attack in SINGLE_COPIES.values() if not attack.missing()]
     for number in rng.choice(len(usable), 2, replace=False):
         sound = usable[int(number)](sound, rng)
@@ -118,4 +121,4 @@ COPIES: Mapping[str, Attack] = {
     "two of these changes": Attack("two of these changes", "copy", two_changes),
     "up to 2 % speed": Attack("up to 2 % speed", "copy", up_to_two_percent, (), ("soxr",)),
 }
-"""All kinds of changed copies."""
+"""All attacks with changed copies, by name."""

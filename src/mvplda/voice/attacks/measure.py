@@ -1,4 +1,4 @@
-"""Measurement of attacks: which of them a log-in accepts, by kind, with intervals over people."""
+"""Measurement of the share of attacks that a log-in accepts, for each attack with a confidence interval."""
 
 from __future__ import annotations
 
@@ -31,27 +31,29 @@ ALL_ATTACKS: Mapping[str, Attack] = {
     **RESYNTHESIS,
     MELGAN.name: MELGAN,
 }
-"""All attacks with a recording of the owner."""
+"""All attacks with a recording of the owner, by name."""
 
 ENROLMENTS = 3
-"""Recordings per person that enrol."""
+"""Number of recordings per person that are enrolled."""
 TESTS = 2
-"""Recordings per person that are tested: verifications of the owner, and sources of attacks."""
+"""Maximum number of other recordings per person. All are verified as the owner; the last is a source of attacks."""
 UNCHANGED = "unchanged"
+"""Name of the attack that replays a recording as it is."""
 
 Origin = Literal["enrolment", "other recording"]
 Recording = FileSegment | PathLike
 Decide = Callable[[str, Sound], tuple[Verdict, str | None]]
-"""Function that returns verdict and reason for a claimed person and a sound."""
+"""Function that returns the verdict and its reason, given the name of the claimed person and a sound at 16 kHz."""
 
 
 @dataclass(frozen=True)
 class Owner:
     """Person whose log-in is attacked.
 
-    phrase : text of the phrase
-    enrolments : recordings that enrol
-    others : recordings that the log-in never received before the test
+    name : name of the person
+    phrase : text of the phrase; empty if it is unknown
+    enrolments : recordings that are enrolled
+    others : further recordings, which the log-in has not received before
     """
 
     name: str
@@ -61,11 +63,14 @@ class Owner:
 
 
 class Outcome(NamedTuple):
-    """Decision about one verification or attack.
+    """Decision about one verification of an owner, or about one attack.
 
+    person : name of the owner
     kind : "owner", or the kind of attack
-    attack : name of the attack
-    origin : recording that the attack was made from
+    attack : name of the attack, or "owner"
+    origin : recording from which the attack was made: "enrolment", "other recording" or "text"; empty for owners
+    verdict : accept, reject or inconclusive
+    reason : reason of the verdict, such as "suspected_replay"; None: only the score decided
     """
 
     person: str
@@ -79,7 +84,12 @@ class Outcome(NamedTuple):
 def owners_of(
     files: Sequence[Recording], people: Sequence[str], phrases: Sequence[str]
 ) -> list[Owner]:
-    """Return one owner per person with enough recordings of a phrase; the phrase with the most recordings is used."""
+    """Select the people with enough recordings of one phrase, and divide the recordings into enrolments and others.
+
+    The phrase with the most recordings of a person is used. At least `ENROLMENTS` + 1 recordings are needed.
+
+    files, people, phrases : (n,) recording, its person, and its phrase or ""
+    """
     recordings: dict[str, dict[str, list[Recording]]] = {}
     for file, person, phrase in zip(files, people, phrases, strict=True):
         recordings.setdefault(person, {}).setdefault(phrase, []).append(file)
@@ -97,9 +107,18 @@ def owners_of(
 def list_owners(
     source: PathLike, pattern: str | None = None, most: int | None = None
 ) -> list[Owner]:
-    """Return the people of a folder or table of recordings, labelled as for `mvplda setup`.
+    """Return the people with enough recordings of a phrase, from a folder or table labelled as for `mvplda setup`.
 
-    most : number of people; None: all with enough recordings of a phrase
+    Parameters
+    ----------
+    source : folder, list or table of recordings, see `list_recordings`
+    pattern : pattern of the labels in names of files, see `label_recordings`; None: labels of `source`
+    most : maximum number of people; None: all
+
+    Raises
+    ------
+    DataError
+        Nobody has enough recordings.
     """
     listed = list_recordings([source])
     if pattern is not None or "speaker" not in listed.labels:
@@ -108,8 +127,8 @@ def list_owners(
     owners = owners_of(listed.files, people, listed.labels.get("phrase", [""] * len(people)))
     if not owners:
         raise DataError(
-            f"nobody in {source} has {ENROLMENTS + 1} recordings of a phrase: an attack needs {ENROLMENTS} that enrol "
-            "and another one"
+            f"nobody in {source} has {ENROLMENTS + 1} recordings of one phrase; attacks need {ENROLMENTS} to enrol and "
+            "another one: record more, or check the labels (--pattern)"
         )
     return owners[:most]
 
@@ -121,10 +140,19 @@ def attack_owner(
     rng: np.random.Generator,
     language: str | None = None,
 ) -> list[Outcome]:
-    """Verify an owner, and attack with an enrolment and with a recording that the log-in did not receive.
+    """Verify an owner, and attack with one of the enrolled recordings and with one that was not enrolled.
 
-    decide : decides each sound independently of earlier ones
-    language : language of the phrase, for text-to-speech; None: no text-to-speech
+    Parameters
+    ----------
+    owner : person with recordings
+    decide : function that decides about each sound independently of earlier sounds
+    attacks : attacks to make; those that need missing programs are left out
+    rng : generator of the attacks' random choices
+    language : language of the phrase for an attack by text-to-speech; None: no such attack
+
+    Returns
+    -------
+    one outcome per verification and per attack
     """
     outcomes = []
 
@@ -156,7 +184,21 @@ def attack_everybody(
     seed: int = 0,
     progress: bool = False,
 ) -> list[AttackRow]:
-    """Attack all people, and return one row per attack."""
+    """Verify and attack all owners, and summarise the outcomes.
+
+    Parameters
+    ----------
+    owners : people with recordings
+    decide : function that decides about each sound independently of earlier sounds
+    language : language of the phrases for an attack by text-to-speech; None: no such attack
+    attacks : attacks by name
+    seed : seed of the attacks' random choices
+    progress : write lines of progress to standard error
+
+    Returns
+    -------
+    one row per attack and origin, see `summary`
+    """
     bar = Progress("people attacked", len(owners))
     outcomes = []
     for number, owner in enumerate(owners):
@@ -168,7 +210,13 @@ def attack_everybody(
 
 
 def decide_by(voices: VoiceModel, owners: Sequence[Owner]) -> Decide:
-    """Return a function that decides as `mvplda verify` does, with the enrolments of each person on one side."""
+    """Return a function that decides about a sound as `mvplda verify` does with the claimed person's enrolments.
+
+    Parameters
+    ----------
+    voices : model
+    owners : people whose enrolments are loaded
+    """
     enrolled = {owner.name: voices.side(owner.enrolments) for owner in owners}
 
     def decide(name: str, sound: Sound) -> tuple[Verdict, str | None]:
@@ -183,25 +231,30 @@ def decide_by(voices: VoiceModel, owners: Sequence[Owner]) -> Decide:
 
 
 class Share(NamedTuple):
-    """Share of attempts, with its 95 % interval."""
+    """Share of attempts in [0, 1] with the limits `low` and `high` of its 95 % confidence interval."""
 
     estimate: float
     low: float
     high: float
 
     def text(self) -> str:
-        """Return the share and its interval in percent."""
+        """Return the share and its interval in percent, such as "2.5 (0.1 to 13.2)"."""
         numbers = (f"{100 * value:.1f}" for value in self)
         return "{} ({} to {})".format(*numbers)
 
 
 @dataclass(frozen=True)
 class AttackRow:
-    """Outcomes of one attack.
+    """Outcomes of one attack on all people, or of the verifications of all owners.
 
-    accepted : for attacks the IAPAR of ISO/IEC 30107-3, the share of attacks that the whole log-in accepts
-    suspected : share of suspected replays; 1 minus it is the APCER of the recognition of copies, for owners it is the
-        BPCER
+    The terms are those of ISO/IEC 30107-3.
+
+    kind, attack, origin : as in `Outcome`
+    attempts, people : number of attempts, and number of people attacked
+    accepted : share of attempts that the log-in accepts: IAPAR of an attack
+    suspected : share of attempts that the detection of copies suspects. APCER of an attack is 1 - suspected; BPCER is
+        the share for owners
+    inconclusive : share of attempts without a decision
     """
 
     kind: str
@@ -215,7 +268,7 @@ class AttackRow:
 
 
 def summary(outcomes: Sequence[Outcome]) -> list[AttackRow]:
-    """Return one row per attack and origin, those of owners first."""
+    """Summarise outcomes in one row per kind, attack and origin, in the order in which these first occur."""
     groups: dict[tuple[str, str, str], list[Outcome]] = {}
     for outcome in outcomes:
         key = (outcome.kind, outcome.attack, outcome.origin)
@@ -234,7 +287,7 @@ def summary(outcomes: Sequence[Outcome]) -> list[AttackRow]:
 
 
 def share_of(flags: Sequence[bool]) -> Share:
-    """Return the share of true values, with its 95 % interval (Clopper and Pearson)."""
+    """Return the share of true values among at least one, with its 95 % interval by Clopper and Pearson."""
     count, total = sum(flags), len(flags)
     low = float(beta.ppf(0.025, count, total - count + 1)) if count else 0.0
     high = float(beta.ppf(0.975, count + 1, total - count)) if count < total else 1.0
@@ -251,7 +304,10 @@ TABLE_HEAD = [
 
 
 def table_rows(rows: Sequence[AttackRow]) -> list[list[str]]:
-    """Return the cells of a table; owners have their shares of acceptances and of suspected replays."""
+    """Return the texts of a table with the columns `TABLE_HEAD`, one row per row of `summary`.
+
+    For owners, the last column has the BPCER, the share of owners that are suspected of replaying a copy.
+    """
     cells = []
     for row in rows:
         name = row.attack if row.kind == "copy" else f"{row.kind}: {row.attack}"
@@ -264,7 +320,7 @@ def table_rows(rows: Sequence[AttackRow]) -> list[list[str]]:
 
 
 def text_table(rows: Sequence[AttackRow]) -> str:
-    """Return the table of `summary` as aligned text."""
+    """Return the rows of `summary` as a table of aligned text with a line of column names."""
     cells = [TABLE_HEAD, *table_rows(rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(TABLE_HEAD))]
     lines = [
@@ -275,7 +331,7 @@ def text_table(rows: Sequence[AttackRow]) -> str:
 
 
 def missing_programs(attacks: Iterable[Attack]) -> list[str]:
-    """Return a line per attack that cannot be made here."""
+    """Return a line of text for each attack that cannot be made because a program or package is not installed."""
     return [
         f"Left out: {attack.name}, which needs {', '.join(attack.missing())}."
         for attack in attacks

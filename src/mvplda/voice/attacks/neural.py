@@ -1,4 +1,4 @@
-"""Resynthesis by a network: the MelGAN vocoder in the package ttskit."""
+"""Attack by resynthesis with a neural network, the MelGAN vocoder in the package ttskit."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ WINDOW, HOP = 1024, 256
 MEL_BANDS = 80
 HIGHEST_HZ = 8000.0
 FLOOR = 1e-5
-"""Least energy of a mel band."""
+"""Lower limit of the magnitude of a mel band before the logarithm is taken."""
 SILENT_FRAMES = 10
-"""Frames of silence after the recording, because the network distorts the end."""
+"""Number of silent frames after the recording, because the network distorts the end."""
 LINEAR_HZ, HZ_PER_MEL = 1000.0, 200.0 / 3.0
 LOG_STEP = float(np.log(6.4)) / 27.0
-"""Slaney's mel scale: linear up to 1000 Hz, logarithmic above."""
+"""Step of the logarithm of the frequency per mel above 1000 Hz, in Slaney's mel scale; below, the scale is linear."""
 GENERATOR = "melgan.model.generator", "Generator"
 STACK = "melgan.model.res_stack", "ResStack"
 
 
 def hz_of_mel(mel: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return frequencies of Slaney's mel scale."""
+    """Convert values of Slaney's mel scale to frequencies in Hz; arrays of any shape."""
     knee = LINEAR_HZ / HZ_PER_MEL
     above = LINEAR_HZ * np.exp(LOG_STEP * (mel - knee))
     return np.where(mel < knee, HZ_PER_MEL * mel, above)
@@ -40,7 +40,10 @@ def hz_of_mel(mel: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=1)
 def melgan_bands() -> NDArray[np.float64]:
-    """Return (bands, frequencies) triangular weights, each of the area 2 in Hz."""
+    """Return the (80, 513) triangular weights of mel bands on frequencies, as MelGAN was trained with.
+
+    The area under the weights of each band is 1, with frequencies in Hz.
+    """
     knee = LINEAR_HZ / HZ_PER_MEL
     highest = knee + np.log(HIGHEST_HZ / LINEAR_HZ) / LOG_STEP
     edges = hz_of_mel(np.linspace(0.0, highest, MEL_BANDS + 2))
@@ -53,11 +56,14 @@ def melgan_bands() -> NDArray[np.float64]:
 
 @lru_cache(maxsize=1)
 def melgan_network() -> Any:
-    """Load the network of ttskit. Its file is a pickle, of which only the classes of layers are loaded."""
+    """Load the MelGAN network from the package ttskit, as a PyTorch module.
+
+    Its file is a pickle, which could run any code; only the listed classes of layers are allowed.
+    """
     torch = import_module("torch")
     classes = []
     for module, name in (GENERATOR, STACK):
-        # the file names the modules as they were called before they became a part of ttskit
+        # the file has the names of the modules from before they became a part of ttskit
         found = getattr(import_module(f"ttskit.{module}"), name)
         classes.append((found, f"{module}.{name}"))
     layers = torch.nn.modules
@@ -73,14 +79,24 @@ def melgan_network() -> Any:
     ]
     specification = find_spec("ttskit")
     if specification is None or specification.origin is None:
-        raise ParameterError("MelGAN needs the package ttskit: install it")
+        raise ParameterError("the attack MelGAN needs the package ttskit: pip install ttskit")
     file = Path(specification.origin).parent / "resource" / "model" / "melgan.kuangdd.pt"
     with torch.serialization.safe_globals(classes):
         return torch.load(file, map_location="cpu", weights_only=True)
 
 
 def melgan(sound: Sound, rng: np.random.Generator) -> Sound:
-    """Reduce to 80 mel bands, and let MelGAN make a sound of them."""
+    """Reduce a recording to 80 mel bands, and make a new sound from the bands with MelGAN.
+
+    Parameters
+    ----------
+    sound : (n,) samples at 16 kHz
+    rng : not used, because the network is deterministic
+
+    Returns
+    -------
+    at most n samples with the peak of the recording
+    """
     torch = import_module("torch")
     peak = max(float(np.abs(sound).max()), 1e-9)
     samples = resample(np.asarray(sound, np.float64) * (0.9 / peak), RATE, MELGAN_RATE)
@@ -98,4 +114,4 @@ def melgan(sound: Sound, rng: np.random.Generator) -> Sound:
 
 
 MELGAN = Attack("MelGAN", "resynthesis", melgan, (), ("torch", "ttskit", "soxr"))
-"""Vocoder of a text-to-speech system, a network (package ttskit)."""
+"""Attack by the vocoder of a text-to-speech system, a neural network (package ttskit)."""

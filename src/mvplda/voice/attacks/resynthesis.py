@@ -1,4 +1,4 @@
-"""Resynthesis: a recording analysed into a few parameters and made again from them, as vocoders and converters do."""
+"""Attacks by resynthesis: a recording is reduced to parameters, and a new sound is made from them, as vocoders do."""
 
 from __future__ import annotations
 
@@ -22,27 +22,30 @@ Generator = np.random.Generator
 Array = NDArray[np.float64]
 
 WINDOW, HOP = 512, 128
-"""Samples of a window and between windows, 32 and 8 ms."""
+"""Length of a window and distance between windows, in samples at 16 kHz: 32 and 8 ms."""
 ROUNDS = 32
-"""Iterations of Griffin and Lim."""
+"""Number of iterations of Griffin and Lim's algorithm."""
 MEL_BANDS = 80
 ORDER = 18
 """Order of linear prediction."""
 PITCHES_HZ = (60.0, 400.0)
 VOICED = 0.4
-"""Least correlation at the period of a voiced frame."""
+"""Minimum autocorrelation of a voiced frame at its period."""
 CODEC2_RATE = 8000
 
 
 def short_time_spectra(sound: Sound) -> NDArray[np.complex128]:
-    """Return the spectra of overlapping windows."""
+    """Return the (windows, 257) complex spectra of overlapping windows of (n,) samples."""
     padded = np.pad(np.asarray(sound, np.float64), WINDOW)
     windows = sliding_window_view(padded, WINDOW)[::HOP]
     return np.asarray(rfft(windows * np.hanning(WINDOW), axis=1))
 
 
 def overlap_add(windows: Array, length: int) -> Array:
-    """Return the sound of overlapping windows."""
+    """Return the (length,) sound whose overlapping windows are nearest to the given ones.
+
+    windows : (windows, 512) samples of each window
+    """
     weights = np.hanning(WINDOW)
     sound = np.zeros(HOP * (len(windows) - 1) + WINDOW)
     total = np.zeros_like(sound)
@@ -54,9 +57,13 @@ def overlap_add(windows: Array, length: int) -> Array:
 
 
 def griffin_lim(sound: Sound, rng: Generator, bands: int | None = None) -> Sound:
-    """Discard the phases, and estimate others that fit the magnitudes.
+    """Discard the phases of a recording's spectra, and estimate new ones by Griffin and Lim's algorithm.
 
-    bands : number of mel bands that the magnitudes are reduced to, as text-to-speech does; None: all frequencies
+    Parameters
+    ----------
+    sound : (n,) samples at 16 kHz
+    rng : generator of the phases to start from
+    bands : number of mel bands to which the magnitudes are reduced, as in text-to-speech; None: all frequencies
     """
     magnitudes = np.abs(short_time_spectra(sound))
     if bands is not None:
@@ -71,7 +78,7 @@ def griffin_lim(sound: Sound, rng: Generator, bands: int | None = None) -> Sound
 
 
 def mel_weights(bands: int) -> Array:
-    """Return (bands, frequencies) triangular weights."""
+    """Return the (bands, 257) triangular weights of mel bands on frequencies from 0 to 8 kHz."""
     highest = 2595 * np.log10(1 + RATE / 2 / 700)
     edges = 700 * (10 ** (np.linspace(0, highest, bands + 2) / 2595) - 1)
     low, centre, high = (edges[start : start + bands, None] for start in range(3))
@@ -81,7 +88,13 @@ def mel_weights(bands: int) -> Array:
 
 
 def linear_prediction(sound: Sound, rng: Generator) -> Sound:
-    """Make pulses at the pitch, or noise, and filter them by linear prediction of each frame."""
+    """Resynthesise a recording as pulses at its pitch, or noise, that are filtered by its linear prediction.
+
+    Parameters
+    ----------
+    sound : (n,) samples at 16 kHz
+    rng : generator of the noise in frames without a voice
+    """
     frames = sliding_window_view(np.pad(np.asarray(sound, np.float64), WINDOW), WINDOW)[::HOP]
     shortest, longest = (round(RATE / hz) for hz in reversed(PITCHES_HZ))
     windows = np.zeros(frames.shape)
@@ -112,9 +125,13 @@ def linear_prediction(sound: Sound, rng: Generator) -> Sound:
 
 
 def codec2(sound: Sound, rng: Generator, mode: str) -> Sound:
-    """Encode and decode with Codec 2, which transmits pitch, envelope and voicing.
+    """Encode and decode a recording with Codec 2, which transmits only pitch, spectral envelope and voicing.
 
-    mode : bit rate, in bits per second
+    Parameters
+    ----------
+    sound : (n,) samples at 16 kHz
+    rng : not used, because the codec is deterministic
+    mode : bit rate in bits per second, such as "3200"
     """
     narrow = resample(sound, RATE, CODEC2_RATE)
     with tempfile.TemporaryDirectory(prefix="mvplda-") as folder:
@@ -127,7 +144,7 @@ def codec2(sound: Sound, rng: Generator, mode: str) -> Sound:
 
 
 def world(sound: Sound, rng: Generator) -> Sound:
-    """Analyse with WORLD into pitch, envelope and aperiodicity, and synthesise."""
+    """Resynthesise a recording from its pitch, spectral envelope and aperiodicity, with the vocoder WORLD."""
     pyworld = import_module("pyworld")
     samples = np.ascontiguousarray(sound, np.float64)
     pitch, times = pyworld.harvest(samples, RATE)
@@ -161,11 +178,14 @@ RESYNTHESIS: Mapping[str, Attack] = {
         Attack("WORLD", "resynthesis", world, (), ("pyworld",)),
     )
 }
-"""All kinds of resynthesis."""
+"""All attacks by resynthesis without a neural network, by name."""
 
 
 def espeak(text: str, rng: Generator, language: str = "en-us") -> Sound:
-    """Return a text in the generic voice of eSpeak NG, at a random pitch and pace."""
+    """Return the (n,) sound at 16 kHz of a text in the generic voice of eSpeak NG, at a random pitch and pace.
+
+    language : voice of eSpeak NG, such as "en-us"
+    """
     settings = ["-v", language, "-p", str(rng.integers(20, 80)), "-s", str(rng.integers(120, 170))]
     with tempfile.TemporaryDirectory(prefix="mvplda-") as folder:
         path = Path(folder) / "speech.wav"

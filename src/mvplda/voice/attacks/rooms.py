@@ -1,4 +1,4 @@
-"""Replays: a recording through a simulated loudspeaker, a room and a microphone."""
+"""Replay attacks: a recording played by a simulated loudspeaker in a simulated room."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ _DECAY_60_DB = float(np.log(1000.0))
 
 
 def room_response(t60: float, direct_db: float, rate: int, rng: Generator) -> NDArray[np.float64]:
-    """Return the response of a room: the direct sound, 2 ms later a tail of noise that falls by 60 dB in T60 seconds.
+    """Return a random impulse response of a room, (n,): the direct sound, and from 2 ms on the reverberation.
 
-    direct_db : energy of the direct sound over that of the tail
+    Parameters
+    ----------
+    t60 : seconds in which the reverberation falls by 60 dB
+    direct_db : ratio of the energy of the direct sound to that of the reverberation, in dB
+    rate : samples per second
+    rng : generator of the reverberation, which is noise with falling level
     """
     gap = max(1, round(0.002 * rate))
     time = np.arange(max(gap + 1, round(1.2 * t60 * rate))) / rate
@@ -27,7 +32,10 @@ def room_response(t60: float, direct_db: float, rate: int, rng: Generator) -> ND
 
 
 def play_in_room(sound: Sound, rng: Generator) -> Sound:
-    """Play in a room of 0.2 to 0.6 s through a loudspeaker with a limited band, with noise 15 to 30 dB below."""
+    """Play a recording by a loudspeaker with a limited band in a reverberant, noisy room.
+
+    The reverberation takes 0.2 to 0.6 s to fall by 60 dB, and noise is 15 to 30 dB below the speech.
+    """
     band = [rng.uniform(80, 300), rng.uniform(3400, 7500)]
     filtered = sosfilt(butter(2, band, "bandpass", fs=RATE, output="sos"), sound)
     response = room_response(rng.uniform(0.2, 0.6), rng.uniform(0, 12), RATE, rng)
@@ -39,7 +47,7 @@ def play_in_room(sound: Sound, rng: Generator) -> Sound:
 
 
 def play_near(sound: Sound, rng: Generator) -> Sound:
-    """Play close to the microphone through a small loudspeaker that distorts, in a dry room with little noise."""
+    """Play a recording by a small, distorting loudspeaker near the microphone, with little reverberation and noise."""
     band = [rng.uniform(200, 500), rng.uniform(5000, 7500)]
     filtered = sosfilt(butter(2, band, "bandpass", fs=RATE, output="sos"), sound)
     drive = rng.uniform(0.5, 2.0) / max(np.abs(filtered).max(), 1e-9)
@@ -59,4 +67,4 @@ REPLAYS = {
         Attack("simulated loudspeaker at the microphone", "replay", play_near),
     )
 }
-"""All kinds of replays."""
+"""All replay attacks, by name."""
