@@ -125,7 +125,7 @@ def test_the_command_writes_a_site(
     (other / "diary.txt").write_text("mine")
     refused = CliRunner().invoke(main, ["web", "-o", str(other), "--runtime", str(package)])
     assert refused.exit_code == 1
-    assert "holds other files" in refused.output
+    assert "contains other files" in refused.output
     assert [file.name for file in other.iterdir()] == ["diary.txt"]
     missing = CliRunner().invoke(main, ["web", "-o", str(site), "--runtime", str(other)])
     assert missing.exit_code == 1
@@ -161,7 +161,7 @@ def test_the_runtime_comes_from_the_package_that_npm_packs(
         return subprocess.CompletedProcess(command, 1, "", "no such host")
 
     monkeypatch.setattr(runtime.subprocess, "run", fail)
-    with pytest.raises(FetchError, match=r"no such host\. Is the registry reachable"):
+    with pytest.raises(FetchError, match=r"no such host\. Check that the registry is reachable"):
         runtime.put_runtime(tmp_path / "again")
 
 

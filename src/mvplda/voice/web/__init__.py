@@ -1,1 +1,1 @@
-"""Verification in a browser: a static site with the networks, the model and a page."""
+"""Verification in a browser: writing a static site with the networks, the model and a page."""

@@ -1,7 +1,7 @@
-"""Model and recipes as plain values and arrays, for the scripts of the page.
+"""Export of a model and its recipes as JSON values and arrays, which the scripts of the page evaluate.
 
-The page compares two sides as `VoiceModel.verify` does: one profile, whose recordings are the only deployment. All that
-this comparison needs is exported; the scripts only evaluate it.
+The page compares two sides as `VoiceModel.verify` does, with one enrolled profile, to whose recordings the model is
+adapted. Everything that depends on the model is exported.
 """
 
 from __future__ import annotations
@@ -32,21 +32,24 @@ from ..verification import VoiceModel
 
 SUPPORTED_FEATURES = ("kaldi", "graph", "samples")
 COMMON_RATES = (8000, 11025, 12000, 22050, 24000, 32000, 44100, 48000, 96000, 192000)
-"""Rates of files and microphones whose resampling is measured."""
+"""Sample rates of files and microphones for which the response of the resampler is exported."""
 FIRST_FREQUENCY, FREQUENCY_STEP, FREQUENCIES = 0.85, 0.0005, 400
-"""Grid of the measured response, relative to half of the lower rate: below it, the gain is 1."""
+"""Grid of frequencies for the response of the resampler, relative to half of the lower rate; below, the gain is 1."""
 IMPULSE_S = 0.5
 
 
 class Arrays:
-    """Arrays of a model, as the bytes of one file; JSON has their positions."""
+    """Arrays of a model, collected for one binary file; the JSON file of the model refers to their positions."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._size = 0
 
     def add(self, values: FloatArray) -> Json:
-        """Append an array of one or two axes; return its position for the JSON file."""
+        """Append an array and return the reference for the JSON file: position in bytes, and shape.
+
+        values : array with one or two axes
+        """
         data = np.ascontiguousarray(values, dtype="<f8")
         position = [self._size, *data.shape]
         self._parts.append(data.tobytes())
@@ -54,12 +57,17 @@ class Arrays:
         return {"$array": position}
 
     def to_bytes(self) -> bytes:
-        """Return the contents of the file."""
+        """Return the contents of the binary file: all arrays as 64-bit floats, little-endian."""
         return b"".join(self._parts)
 
 
 def export_model(voices: VoiceModel, arrays: Arrays) -> dict[str, Any]:
-    """Return everything that the page needs of a model, as plain values for JSON.
+    """Return the values for the JSON file of a model: recipes, back-end, calibration and thresholds.
+
+    Parameters
+    ----------
+    voices : model
+    arrays : collection to which arrays are added
 
     Raises
     ------
@@ -74,7 +82,7 @@ def export_model(voices: VoiceModel, arrays: Arrays) -> dict[str, Any]:
             "Leave the model out to use the default model, or serve this one (mvplda serve)"
         )
     networks = voices.extractor.networks
-    # as in every comparison with a profile that is alone
+    # the model is adapted as in every comparison with a single enrolled profile
     probe = bundle.enrol(np.ones((1, bundle.width_in)))
     paired = bundle.paired(probe)
     return {
@@ -102,7 +110,10 @@ def export_model(voices: VoiceModel, arrays: Arrays) -> dict[str, Any]:
 
 
 def export_network(network: OnnxNetwork, arrays: Arrays) -> Json:
-    """Return the recipe of a network, and the files of its graph within the folder ``networks``."""
+    """Return the recipe of a network, and the paths of its files in the site's folder ``networks``.
+
+    arrays : collection to which the recipe's basis is added, if it has one
+    """
     recipe = network.recipe
     _check_recipe(recipe)
     graph = [recipe.features.file] if recipe.features.kind == "graph" else []
@@ -126,7 +137,7 @@ def export_network(network: OnnxNetwork, arrays: Arrays) -> Json:
 
 
 def graph_files(network: OnnxNetwork) -> list[str]:
-    """Return the names of a network's file and of the files with its weights."""
+    """Return the names of a network's ONNX file and of separate files with its weights."""
     recipe = network.recipe
     other = {network.path.name, recipe.features.file, recipe.windows.basis}
     weights = [name for name in recipe.weights.files if name not in other]
@@ -137,18 +148,23 @@ def graph_files(network: OnnxNetwork) -> list[str]:
 
 
 def _check_recipe(recipe: Recipe) -> None:
-    """Raise an error for processing that the scripts lack."""
+    """Raise `ParameterError` if a recipe needs features that the scripts of the page cannot compute."""
     if recipe.features.kind not in SUPPORTED_FEATURES:
         raise ParameterError(
             f"the extractor {recipe.name} needs features of the kind {recipe.features.kind!r}; a page has "
-            f"{', '.join(SUPPORTED_FEATURES)}"
+            f"{', '.join(SUPPORTED_FEATURES)}. Serve this model instead (mvplda serve)"
         )
 
 
 def export_backend(bundle: Bundle, scorer: DomainPLDA, adapts: bool, arrays: Arrays) -> Json:
-    """Return the back-end of a model.
+    """Return the values of a model's back-end, which compares vectors: views, parameters of each extractor's columns.
 
-    adapts : whether the domain is that of the enrolled recordings
+    Parameters
+    ----------
+    bundle : model with its views
+    scorer : fitted back-end
+    adapts : whether the model adapts to the domain of the enrolled recordings
+    arrays : collection to which arrays are added
     """
     has_band = len(scorer.band_weights_) > 0
     return {
@@ -165,7 +181,10 @@ def export_backend(bundle: Bundle, scorer: DomainPLDA, adapts: bool, arrays: Arr
 
 
 def export_blocks(scorer: DomainPLDA, arrays: Arrays) -> list[Json]:
-    """Return the blocks of a model: views, means, channels, variances."""
+    """Return the parameters of each block of columns (one per extractor): view, mean, channel directions, variances.
+
+    arrays : collection to which arrays are added
+    """
     blocks = []
     first_view = next(iter(scorer.views_))
     band_weights = scorer.band_weights_
@@ -198,7 +217,14 @@ def export_blocks(scorer: DomainPLDA, arrays: Arrays) -> list[Json]:
 
 
 def export_questions(bundle: Bundle) -> Json:
-    """Return weights, calibration and thresholds of the questions about all views, and about each view alone."""
+    """Return the weights, calibration and thresholds of each question that the page answers.
+
+    The questions are whether all views are the same (speaker and phrase), and whether each view alone is the same.
+
+    Returns
+    -------
+    {key of the question: values}
+    """
     questions: Json = {}
     for same in dict.fromkeys([bundle.views, *((view,) for view in bundle.views)]):
         question = Question(list(same))
@@ -215,7 +241,13 @@ def export_questions(bundle: Bundle) -> Json:
 
 
 def _calibration(calibrator: Calibrator | None) -> Json | None:
-    """Return the coefficients of a calibration."""
+    """Return the coefficients of a calibration for the page; None if there is none.
+
+    Raises
+    ------
+    ParameterError
+        The scripts of the page cannot evaluate calibrations of this class.
+    """
     if calibrator is None:
         return None
     if isinstance(calibrator, AmountCalibrator):
@@ -245,7 +277,7 @@ def _calibration(calibrator: Calibrator | None) -> Json | None:
 
 
 def _point(point: OperatingPoint, views: Sequence[str]) -> Json:
-    """Return the thresholds of an operating point."""
+    """Return the thresholds of an operating point: of the whole trial and, if there are any, of each view."""
     halves: dict[str, Any] | None = None
     if point.halves:
         halves = {
@@ -262,7 +294,10 @@ def _point(point: OperatingPoint, views: Sequence[str]) -> Json:
 
 @cache
 def resampler_response(source_rate: int, rate: int) -> list[float]:
-    """Return the gain of the resampler at the frequencies of the grid, measured with an impulse."""
+    """Measure the gain of the resampler with an impulse, at the frequencies of the grid (see `FIRST_FREQUENCY`).
+
+    source_rate, rate : samples per second before and after resampling
+    """
     impulse = np.zeros(round(IMPULSE_S * source_rate))
     impulse[len(impulse) // 2] = 1.0
     output = need("soxr").resample(impulse, source_rate, rate, quality="HQ")

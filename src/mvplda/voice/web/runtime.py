@@ -1,4 +1,4 @@
-"""The runtime of the networks in a browser, onnxruntime-web: from the npm registry, or from a folder."""
+"""Installation of onnxruntime-web, which runs the networks in a browser: from the npm registry, or from a folder."""
 
 from __future__ import annotations
 
@@ -14,14 +14,24 @@ from ...exceptions import FetchError
 PACKAGE = "onnxruntime-web"
 VERSION = "1.30.0"
 FILES = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
-"""Files of the package that a page needs: loader and WebAssembly for one thread."""
+"""Files of the package that a page needs: its script, and the loader and code of its WebAssembly."""
 TIMEOUT_S = 600
 
 
 def put_runtime(target: Path, folder: PathLike | None = None) -> None:
-    """Write the files of the runtime into a folder.
+    """Write the files of onnxruntime-web into a folder.
 
-    folder : unpacked package, or its folder ``dist``; None: load it with npm
+    Parameters
+    ----------
+    target : folder to write to
+    folder : folder of the unpacked package onnxruntime-web, or its folder ``dist``; None: download it with npm
+
+    Raises
+    ------
+    FetchError
+        npm is not installed, or cannot download the package.
+    FileNotFoundError
+        `folder` does not have the files.
     """
     target.mkdir(parents=True, exist_ok=True)
     if folder is not None:
@@ -30,7 +40,7 @@ def put_runtime(target: Path, folder: PathLike | None = None) -> None:
     npm = shutil.which("npm")
     if npm is None:
         raise FetchError(
-            f"npm is needed to load {PACKAGE}, and is not installed (Debian: apt-get install npm). Or unpack the "
+            f"npm is needed to download {PACKAGE}, and is not installed (Debian: apt-get install npm). Or unpack the "
             f"package {PACKAGE} {VERSION} elsewhere and pass its folder: --runtime FOLDER"
         )
     with tempfile.TemporaryDirectory(prefix="mvplda-") as temporary:
@@ -38,7 +48,7 @@ def put_runtime(target: Path, folder: PathLike | None = None) -> None:
 
 
 def _load(npm: str, folder: Path) -> Path:
-    """Load the package with npm, which checks its hash; return the folder of its files."""
+    """Download the package into `folder` with npm, which checks its hash; return the folder of its files."""
     try:
         done = subprocess.run(
             [npm, "pack", f"{PACKAGE}@{VERSION}", "--silent"],
@@ -50,14 +60,15 @@ def _load(npm: str, folder: Path) -> Path:
         )
     except subprocess.TimeoutExpired as error:
         raise FetchError(
-            f"npm did not load {PACKAGE} {VERSION} within {TIMEOUT_S} s. Pass the unpacked package: --runtime FOLDER"
+            f"npm did not download {PACKAGE} {VERSION} within {TIMEOUT_S} s. Try again, or unpack the package "
+            "elsewhere and pass its folder: --runtime FOLDER"
         ) from error
     archives = sorted(folder.glob("*.tgz"))
     if done.returncode or len(archives) != 1:
         problem = " ".join((done.stderr or done.stdout).split())[-300:]
         raise FetchError(
-            f"npm cannot load {PACKAGE} {VERSION}: {problem}. Is the registry reachable? Or pass the unpacked package: "
-            "--runtime FOLDER"
+            f"npm cannot download {PACKAGE} {VERSION}: {problem}. Check that the registry is reachable, or unpack the "
+            "package elsewhere and pass its folder: --runtime FOLDER"
         )
     with tarfile.open(archives[0]) as archive:
         members = [archive.getmember(f"package/dist/{name}") for name in FILES]
@@ -66,7 +77,13 @@ def _load(npm: str, folder: Path) -> Path:
 
 
 def _dist_of(folder: Path) -> Path:
-    """Return the folder with the runtime's files: the given one, or ``dist`` in it."""
+    """Return the folder with the files of onnxruntime-web: `folder` or its subfolder ``dist``.
+
+    Raises
+    ------
+    FileNotFoundError
+        Neither has all files.
+    """
     for candidate in (folder, folder / "dist"):
         if all((candidate / name).is_file() for name in FILES):
             return candidate

@@ -1,4 +1,4 @@
-"""A static site that enrols and verifies on the visitor's device."""
+"""Writing of a static web site that enrols and verifies voices on the visitor's device."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .runtime import put_runtime
 PAGE = Path(__file__).parent / "page"
 MODEL, NUMBERS, WORKER = "model.json", "model.bin", "sw.js"
 UNCACHED = (WORKER, "package.json", "mvplda.d.ts")
-"""Files that the page does not load."""
+"""Files of the site that the service worker does not cache, because the page does not load them."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """A site that was written.
+    """Summary of a static web site that was written.
 
-    folder : its folder
-    files : {name: bytes} of its files
+    folder : folder of the site
+    files : {name of a file: size in bytes}
     """
 
     folder: Path
@@ -45,19 +45,26 @@ def write_site(
     scripts: Sequence[Path] = (),
     runtime: PathLike | None = None,
 ) -> Site:
-    """Write a site: page, scripts, model, networks and runtime.
+    """Write a static web site: page, scripts, model, networks and onnxruntime-web.
 
     Parameters
     ----------
-    output : folder; files of an earlier site in it are replaced
-    voices : the model
+    output : folder of the site; files of an earlier site in it are replaced
+    voices : model that the page evaluates
     scripts : further scripts that the page imports
-    runtime : folder of the unpacked package onnxruntime-web; None: load it with npm
+    runtime : folder of the unpacked package onnxruntime-web; None: download it with npm
+
+    Raises
+    ------
+    ParameterError
+        The folder contains other files, or the page cannot evaluate the model.
+    FetchError
+        onnxruntime-web cannot be downloaded.
     """
     folder = Path(output)
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MODEL).is_file():
         raise ParameterError(
-            f"{folder} holds other files: choose a new folder, or that of an earlier site"
+            f"the folder {folder} contains other files: choose a new folder, or the folder of an earlier site"
         )
     arrays = Arrays()
     model = export_model(voices, arrays)
@@ -83,7 +90,7 @@ def write_site(
 
 
 def _write_worker(folder: Path, names: Sequence[str]) -> None:
-    """Put the list of files, and a hash of their contents, into the service worker."""
+    """Write the service worker, a script that caches the given files, with their names and a hash of their contents."""
     digest = hashlib.sha256()
     for name in names:
         digest.update(name.encode())
