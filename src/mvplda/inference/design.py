@@ -215,7 +215,7 @@ class Design:
         is the sum of n_tj n_tk over all leaf classes t of this size.
         """
         values, group, _ = self.leaf_counts
-        # Formula (E5) weights a leaf class by its size alone, so leaf classes of equal size share a row.
+        # Formula E5 weights a leaf class by its size alone, so leaf classes of equal size share a row.
         members = [np.flatnonzero(group == c) for c in range(len(values))]
         grams: Grams = {}
         for l, m in combinations_with_replacement(self.plan.rest, 2):
