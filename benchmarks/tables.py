@@ -644,13 +644,18 @@ HOUSEHOLD = {
 }
 
 
-def household() -> list[str]:
-    """Which member of a household spoke, by enrolment, size and words in a test."""
+def household(*enrolments: str) -> list[str]:
+    """Which member of a household spoke, by enrolment, size and words in a test.
+
+    enrolments : what was enrolled; empty: all
+    """
     found = _read("household/results.json")["rows"]
     rows = []
     for title, row in found.items():
         if title != "provenance":
             enrolled, spoken, people = title.split("; ")
+            if enrolments and enrolled not in enrolments:
+                continue
             figures = [f"{row[measure]:.1f}" for measure in HOUSEHOLD.values()]
             rows.append([enrolled, spoken, people.removesuffix(" people"), *figures])
     return _lines(["enrolled", "test", "people", *HOUSEHOLD], rows, left=2)
@@ -676,25 +681,50 @@ def wrong_takes() -> list[str]:
     return _lines([title, ""], rows)
 
 
+ADAPTATIONS = (
+    "cosine, centred",
+    "PLDA",
+    "PLDA, centred",
+    "PLDA, Kaldi's adaptation",
+    "PLDA, centred, s-norm",
+    "PLDA with its prior, centred",
+)
+"""Systems that the page shows; the complete table is beside the results."""
+
+
 def kaldi_adaptation() -> list[str]:
     """Return EERs of adaptation without labels and of s-norm, with paired ratios to centring."""
     found = _read("kaldi-adaptation/results.json")["rows"]
-    titles = next(iter(found.values()))
     rows = [
         [title, *(kaldi_adaptation_cell("eer", row[title]) for row in found.values()),
          *(kaldi_adaptation_cell("ratio", row[title]) for row in found.values())]
-        for title in titles
+        for title in ADAPTATIONS
     ]  # fmt: skip
     head = [f"EER, %, {corpus}" for corpus in found]
     return _lines(["", *head, *(f"ratio, {corpus}" for corpus in found)], rows)
 
 
 def beyond_speech(
-    part: str, rows: Callable[[list[dict[str, Any]]], Rows] = error_rows
+    part: str,
+    rows: Callable[[list[dict[str, Any]]], Rows] = error_rows,
+    shown: Sequence[str] = (),
 ) -> list[str]:
-    """Return a table of the study of handwriting and faces."""
+    """Return a table of the study of handwriting and faces.
+
+    shown : systems; empty: all
+    """
     head, *cells = rows(_read("beyond-speech/results.json")["rows"][part])
-    return _lines(head, cells)
+    return _lines(head, [row for row in cells if not shown or row[0] in shown])
+
+
+FACES = (
+    "PLDA (person x pose), diagonal",
+    "two views, diagonal",
+    "PLDA (person x pose), full",
+    "two views, full",
+    "three views, full",
+)
+"""Systems that the page shows; the complete table is beside the results."""
 
 
 CORPORA_OF_COPIES = {
@@ -880,7 +910,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "spoof detectors, all": lambda: spoof_detector(spoof_tables.complete, 3),
     "spoof detector, in use": lambda: spoof_detector(spoof_tables.in_use),
     "handwriting": lambda: beyond_speech("handwriting"),
-    "faces": lambda: beyond_speech("faces"),
+    "faces": lambda: beyond_speech("faces", shown=FACES),
     "shares of the variance": lambda: beyond_speech("variances", variance_rows),
     "choices": choices,
     "settings": settings,
@@ -888,6 +918,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "people across recordings": people,
     "wake words": wake_words,
     "households": household,
+    "households, words": lambda: household("3 words"),
     "a wrong recording": wrong_takes,
     "Kaldi's adaptation": kaldi_adaptation,
     "intervals": lambda: least_coverage(COVERAGE, COVERAGE_TITLES, True),
@@ -906,6 +937,7 @@ RECORDS = [
             "drawn-corpora",
             "errata",
             "evidence",
+            "household",
             "paper",
             "people",
             "sittings",
