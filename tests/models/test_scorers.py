@@ -205,7 +205,7 @@ def test_what_is_refused(scorer: Any) -> None:
     bad[3, 2] = np.nan
     with pytest.raises(ValueError, match="NaN"):
         scorer.enrol(bad)
-    with pytest.raises(LabelError, match="pass one id per vector"):
+    with pytest.raises(LabelError, match="ids must have one id for each of"):
         scorer.enrol(X[ENROL], IDS[:5])
     assert scorer.llr_trials(profiles, X[TEST], []).shape == (0,)
     with pytest.raises(DataError, match="outside the 10 profiles"):

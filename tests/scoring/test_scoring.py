@@ -424,15 +424,15 @@ def test_errors_say_what_is_wrong(rng):
         model.llr(profiles, X, same="a", given={"b": "other"})
     with pytest.raises(ParameterError, match="at least 0"):
         model.llr(profiles, X, priors={("a",): -1})
-    with pytest.raises(ParameterError, match="no weight"):
+    with pytest.raises(ParameterError, match="positive weight to at least one"):
         model.llr(profiles, X, priors={("a",): 0, (): 0})
-    with pytest.raises(LabelError, match="tuple of its shared views"):
+    with pytest.raises(LabelError, match="must be a tuple of views"):
         model.llr(profiles, X, priors={("a", "c"): 1})
     with pytest.raises(DataError, match="another model"):
         any_model({"a": 2, "b": 1}, seed=5).llr(profiles, X)
     with pytest.raises(DataError, match="vectors must not be empty"):
         model.enrol(X[:0])
-    with pytest.raises(LabelError, match="one id per vector"):
+    with pytest.raises(LabelError, match="ids must have one id for each of"):
         model.enrol(X, ["w"])
     with pytest.raises(DataError, match="outside"):
         model.llr_trials(profiles, X, [[0, 9]])

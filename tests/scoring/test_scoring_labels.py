@@ -232,9 +232,9 @@ def test_claims_must_be_of_the_right_type_and_known(trained, rng):
         trained.llr(labelled, e, known={"b": ["x", "y"]})
     with pytest.raises(LabelError, match="one type"):
         trained.llr(labelled, trained.enrol(e, labels={"b": [1, 2]}))
-    with pytest.raises(ParameterError, match="cannot be in given"):
+    with pytest.raises(ParameterError, match="leave it out of given="):
         trained.llr(labelled, labelled, given={"b": "same"})
-    with pytest.raises(ParameterError, match="question is empty"):
+    with pytest.raises(ParameterError, match="no view is in question"):
         trained.llr(
             labelled.take([0]),
             trained.enrol(e, labels={"a": [1, 2], "b": ["x", "x"]}),
@@ -421,7 +421,7 @@ def test_more_possibilities_than_can_be_summed_are_refused(monkeypatch: pytest.M
     X = np.random.default_rng(0).normal(size=(4, D))
     profile = model.enrol(X, [0] * 4, labels={"b": ["x", "y", "z", "x"]})
     monkeypatch.setattr("mvplda.scoring.assignments.MAX_ASSIGNMENTS", 1)
-    with pytest.raises(ParameterError, match="possible assignments of classes"):
+    with pytest.raises(ParameterError, match="possible assignments of the test"):
         model.llr(profile, X)
     monkeypatch.undo()
     assert np.isfinite(model.llr(profile, X)).all()

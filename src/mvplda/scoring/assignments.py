@@ -1,11 +1,13 @@
 """Assignments: which classes of two profiles are the same.
 
-Nothing in this module depends on a model. A profile consists of cells; its table holds the number of vectors per cell,
-and which cells share a class of which base view. Profiles with equal tables are scored together (docs/math.md,
-section 9.6).
+A hypothesis names the views whose classes the two sides of a trial share. If profiles have several
+classes, it leaves open which of them are the same. An assignment fixes this for every class of the
+test; a hypothesis is a weighted set of assignments.
 
-A hypothesis names the views whose classes the two sides share. An assignment is one full account of which class of the
-test is which class of the enrolment; a hypothesis is a weighted set of assignments.
+A profile consists of cells, one per combination of classes. Its cell table holds the number of
+vectors per cell, and which cells share a class of which base view. Profiles with equal tables have
+equal assignments and are scored together (docs/math.md, section 9.6). Nothing in this module
+depends on a model.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -29,7 +31,7 @@ from .profiles import Profiles
 from .question import Hypothesis
 
 TrainingClasses = tuple[tuple[int, ...], ...]
-"""Training class of every class of a side, by base view; -1: not a training class."""
+"""Number of the training class of each class of a side, per base view; -1: not a training class."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class CellTable:
     base : base views
     weights : (cells,) number of vectors per cell
     classes : (base views, cells) class of each cell, numbered within the profile
-    names : (base views, classes) number of each class's name; -1: no name
+    names : (base views, classes) number of each class's name, in a numbering common to both sides;
+        -1: no name
     """
 
     base: Views
@@ -49,21 +52,22 @@ class CellTable:
 
     @classmethod
     def single_cell(cls, base: Views, weight: float) -> CellTable:
-        """Return the table of profiles with one cell and no names."""
+        """Return the table of a profile with one cell, a class without name in each base view, and this weight."""
         return cls(base, (weight,), ((0,),) * len(base), ((-1,),) * len(base))
 
     def without_training_classes(self) -> TrainingClasses:
-        """Return -1 for every class: no class is assigned to a training class."""
+        """Return -1 for every class of the table: none of them is a training class."""
         return tuple((-1,) * len(names) for names in self.names)
 
 
 @dataclass(frozen=True)
 class ProfileGroup:
-    """Profiles with equal tables.
+    """Profiles with equal cell tables.
 
+    table : the common cell table
     profiles : (p,) numbers of the profiles
-    rows : (p, cells) rows of y, one per cell
-    is_complete : whether the group holds all profiles, in order, with one cell each
+    rows : (p, cells) row of each cell in `Profiles.y`
+    is_complete : True if the group holds all profiles, in order, with one cell each
     """
 
     table: CellTable
@@ -72,17 +76,19 @@ class ProfileGroup:
     is_complete: bool = False
 
     def gather(self, y: AnyArray) -> AnyArray:
-        """Return the (profiles, cells, r) evidence of the group from that of all cells, (R, r)."""
+        """Return the evidence of the group's profiles, (p, cells, r), from that of all cells, `y` (R, r)."""
         if self.is_complete:
             return y[:, None]
         return y[like(self.rows, y)]
 
     def subset(self, which: slice) -> ProfileGroup:
-        """Return a group with a slice of these profiles."""
+        """Return the group reduced to a slice of its profiles."""
         return ProfileGroup(self.table, self.profiles[which], self.rows[which])
 
     def positions(self, numbers: IntArray) -> IntArray:
-        """Return the position of each profile in the group; -1 for profiles of other groups."""
+        """Return the position in this group of each of the profiles with these numbers; -1 for
+        profiles of other groups.
+        """
         if self.is_complete:
             return numbers
         position_of = np.full(max(numbers.max(), self.profiles.max()) + 1, -1)
@@ -93,10 +99,12 @@ class ProfileGroup:
 def group_profiles(
     profiles: Profiles, base: Views, names: Mapping[str, IntArray]
 ) -> Iterator[ProfileGroup]:
-    """Yield groups of profiles with equal tables.
+    """Yield groups of profiles with equal cell tables.
 
-    names : {view: (R,) number of each cell's class name, on one numbering for both sides of a comparison}, for views
-        in which the name affects the score
+    profiles : all profiles of a side
+    base : base views
+    names : {view: (R,) number of each cell's class name, in a numbering common to both sides}, for
+        views in which names affect the score
     """
     weights = profiles.weights
     if not profiles.labels and not names and (weights == weights[0]).all():
@@ -124,16 +132,18 @@ def _split_by_table(
     numbers: IntArray,
     rows: IntArray,
 ) -> Iterator[ProfileGroup]:
-    """Divide profiles with equal numbers of cells into groups with equal tables.
+    """Divide profiles with equal numbers of cells into groups with equal cell tables.
 
+    weights : (R,) number of vectors of every cell
+    codes : {view: (R,) class code of every cell}
     names : as for `group_profiles`
-    numbers : (p,) numbers of the profiles
-    rows : (p, cells) rows of their cells, in the same order of classes for each profile
+    numbers : (p,) numbers of the profiles to divide
+    rows : (p, cells) their cells as rows, sorted so that equal tables have equal rows of codes
     """
     # (p, cells) first cell of the same class, which is a canonical number of the class
     leaders = [np.argmax(c[rows][:, :, None] == c[rows][:, None, :], 2) for c in codes.values()]
     cell_names = [names[view][rows] for view in names]
-    # tables are equal if weights, shared classes and names are
+    # tables with equal weights, shared classes and names are equal
     key = np.concatenate([weights[rows], *leaders, *cell_names], axis=1)
     examples = np.zeros(1, dtype=np.int64)
     kind = np.zeros(len(key), dtype=np.int64)
@@ -160,7 +170,10 @@ def _split_by_table(
 
 
 def _profile_codes(profiles: Profiles, view: str) -> IntArray:
-    """Return a class code per cell, (R,), distinct within a profile; every missing label is a class of its own."""
+    """Return a class code per cell of one view, (R,); codes differ between classes of a profile.
+
+    A cell without label is a class of its own.
+    """
     if view not in profiles.labels:
         return np.zeros(len(profiles.owner), dtype=np.int64)
     codes = profiles.labels[view].codes
@@ -168,34 +181,40 @@ def _profile_codes(profiles: Profiles, view: str) -> IntArray:
 
 
 def _group_members(kind: IntArray, size: int) -> list[IntArray]:
-    """Return one array per kind 0 .. size - 1: the ascending positions at which `kind` has that value."""
+    """Return, for each k from 0 to size - 1, the ascending positions at which `kind` equals k."""
     order = np.argsort(kind, kind="stable")
     return np.split(order, np.searchsorted(kind[order], np.arange(1, size)))
 
 
 LabelRole = Literal["plain", "fact", "claim"]
-"""Role of labels. plain: at most one side has them; fact: both sides have them; claim: the question is about them."""
+"""Role of the labels of a view.
+
+plain: at most one side has labels. fact: both sides have labels, which are true. claim: both sides
+have labels, and the question is whether those of the test are true.
+"""
 
 ClassMatch = tuple[int, int]
-"""Numbers of the enrolled class and of the training class that a class of the test is; -1: none."""
+"""What a class of the test is the same as: (class of the enrolment, training class), by number; -1: none."""
 
 ClassMatches = tuple[tuple[ClassMatch, ...], ...]
-"""Match of every class of the test, by base view."""
+"""Match of every class of the test, per base view."""
 
 NEW_CLASS: ClassMatch = (-1, -1)
-"""Match of a class that is neither enrolled nor a training class."""
+"""Match of a class that is neither an enrolled nor a training class."""
 
 MAX_ASSIGNMENTS = 2**13
-"""Questions with more assignments per trial are refused."""
+"""Largest number of assignments per trial and hypothesis; questions with more are refused."""
 
 
 @dataclass(frozen=True)
 class ViewLabels:
-    """Use of labels in one base view.
+    """How the labels of one base view are used.
 
-    role : meaning of labels on both sides
-    training : (names,) training class of each name, -1: not seen in training; None: training classes are not used
-    nearest : (classes, k) training classes that are possible in place of each training class; None: all
+    role : role of the labels
+    training : (names,) training class of each class name, -1: not seen in training; None: training
+        classes are not used
+    nearest : (classes, k) for each training class the k most similar ones, which alone are
+        considered in its place; None: all are considered
     """
 
     role: LabelRole = "plain"
@@ -204,12 +223,15 @@ class ViewLabels:
 
     @property
     def key(self) -> tuple[Hashable, ...]:
-        """Hashable content of the labels, as part of cache keys of assignments."""
+        """Hashable content of the labels, for keys of caches."""
         # digests, because with thousands of classes every cached key would hold hundreds of kB
         return self.role, _digest(self.training), _digest(self.nearest)
 
     def alternatives(self, names: Sequence[int]) -> IntArray:
-        """Return the numbers of the known classes, other than `names`, that the test may have if a claim is false."""
+        """Return the name numbers of training classes that the test may have in place of the named classes.
+
+        names : numbers of the names that are excluded
+        """
         assert self.training is not None
         numbers = np.flatnonzero(self.training >= 0)
         if self.nearest is not None:
@@ -219,7 +241,7 @@ class ViewLabels:
         return np.setdiff1d(numbers, names)
 
     def training_class(self, name: int) -> int:
-        """Return the training class of a class name, given by its number; -1: not a training class."""
+        """Return the training class of the class with this name number; -1: not a training class."""
         if self.training is None or name < 0:
             return -1
         return int(self.training[name])
@@ -233,10 +255,11 @@ def _digest(numbers: IntArray | None) -> tuple[Hashable, ...] | None:
 
 @dataclass(frozen=True)
 class Assignment:
-    """One possible assignment of the test's classes to classes of the enrolment or of training.
+    """One way in which the classes of the test can equal classes of the enrolment or of training.
 
     matches : match of each class of the test, per base view
-    log_weight : log of the assignment's weight in its hypothesis; the weights of a hypothesis add up to 1
+    log_weight : log of the assignment's weight in its hypothesis; the weights of a hypothesis add
+        up to 1
     """
 
     matches: ClassMatches
@@ -244,19 +267,23 @@ class Assignment:
 
     @cached_property
     def test_classes(self) -> TrainingClasses:
-        """Training class of each class of the test, per base view."""
+        """Training class of each class of the test, per base view; -1: none."""
         return training_classes_of(self.matches)
 
 
 def training_classes_of(matches: ClassMatches) -> TrainingClasses:
-    """Return the training class of each class of the test, per base view."""
+    """Return the training class in each match of a class of the test, per base view; -1: none."""
     return tuple(tuple(training_class for _, training_class in classes) for classes in matches)
 
 
 def enrolled_training_classes(
     table: CellTable, view_labels: Mapping[str, ViewLabels]
 ) -> TrainingClasses:
-    """Return the training class of each class of an enrolled profile, per base view."""
+    """Return the training class of each class of an enrolled profile, per base view; -1: none.
+
+    table : cell table of the profile
+    view_labels : {base view: use of its labels}
+    """
     by_view = zip(table.base, table.names, strict=True)
     return tuple(
         tuple(view_labels[view].training_class(name) for name in names) for view, names in by_view
@@ -269,9 +296,21 @@ def possible_assignments(
     test: CellTable,
     view_labels: Mapping[str, ViewLabels],
 ) -> list[Assignment]:
-    """Return the assignments that a hypothesis allows; their weights add up to 1."""
+    """Return the assignments that a hypothesis allows, with weights that add up to 1.
+
+    Parameters
+    ----------
+    hypothesis : views whose classes the two sides share
+    enrol, test : cell tables of the two sides
+    view_labels : {base view: use of its labels}
+
+    Raises
+    ------
+    ParameterError
+        There are more than `MAX_ASSIGNMENTS`.
+    """
     base = enrol.base
-    # per view the possible matches; None: they follow from the pair of cells that are of one class
+    # possible matches per view; None for shared views without labels, where they follow from a pair of cells
     options: list[Sequence[tuple[ClassMatch, ...]] | None] = []
     for i, view in enumerate(base):
         labels = view_labels[view]
@@ -285,7 +324,7 @@ def possible_assignments(
         else:
             options.append(_different_classes(*names, labels))
 
-    # one cell of the test is of the classes of one cell of the enrolment, in all unlabelled views at once
+    # in shared views without labels, one cell of the test has the classes of one enrolled cell in all these views
     shared = [i for i, option in enumerate(options) if option is None]
     cell_pairs = Counter(
         tuple((enrol.classes[i][e], test.classes[i][t]) for i in shared)
@@ -296,8 +335,9 @@ def possible_assignments(
     n_assignments = len(cell_pairs) * float(np.prod(sizes))
     if n_assignments > MAX_ASSIGNMENTS:
         raise ParameterError(
-            f"a trial has {n_assignments:.0f} possible assignments of classes, more than {MAX_ASSIGNMENTS}: pass fewer "
-            "labelled vectors per profile, or leave the labelled view out of same=, so that its labels count as facts"
+            f"a trial has {n_assignments:.0f} possible assignments of the test's classes to enrolled classes; the "
+            f"limit is {MAX_ASSIGNMENTS}. Pass fewer labelled vectors per profile, or leave the labelled view out of "
+            "same=, so that its labels count as facts"
         )
 
     counts: Counter[ClassMatches] = Counter()
@@ -317,7 +357,10 @@ def possible_assignments(
 def _matches_by_name(
     enrolled: Sequence[int], tested: Sequence[int], labels: ViewLabels
 ) -> tuple[ClassMatch, ...]:
-    """Match each class of the test with the enrolled class of the same name, for labels that are facts."""
+    """Match each class of the test with the enrolled class and the training class of the same name.
+
+    enrolled, tested : number of each class's name on the two sides; -1: no name
+    """
     class_of = {name: e for e, name in enumerate(enrolled) if name >= 0}
     return tuple((class_of.get(name, -1), labels.training_class(name)) for name in tested)
 
@@ -325,9 +368,12 @@ def _matches_by_name(
 def _false_claims(
     enrolled: Sequence[int], tested: Sequence[int], labels: ViewLabels
 ) -> list[tuple[ClassMatch, ...]]:
-    """Return the possible matches if at least one label of the test is false.
+    """Return the possible matches of the test's classes if at least one of their labels is false.
 
-    Either one class is replaced by another enrolled class, another known class or a new class, or all classes are new.
+    Either one class is replaced by another enrolled class, another training class or a new class,
+    or all labelled classes are new.
+
+    enrolled, tested : number of each class's name on the two sides; -1: no name
     """
     truth = _matches_by_name(enrolled, tested, labels)
     names = {name: e for e, name in enumerate(enrolled) if name >= 0}
@@ -350,7 +396,13 @@ def _false_claims(
 def _different_classes(
     enrolled: Sequence[int], tested: Sequence[int], labels: ViewLabels
 ) -> list[tuple[ClassMatch, ...]]:
-    """Return the possible matches if no class of the test is enrolled: new or other known classes (V7)."""
+    """Return the possible matches of the test's classes if none of them is enrolled.
+
+    Each is a new class or, if a single class is compared with a training class, another training
+    class (V7 in docs/math.md).
+
+    enrolled, tested : number of each class's name on the two sides; -1: no name
+    """
     new = (NEW_CLASS,) * len(tested)
     has_known_class = any(labels.training_class(name) >= 0 for name in enrolled)
     if labels.training is None or len(tested) > 1 or not has_known_class:

@@ -1,9 +1,11 @@
 """Comparison of two sets of profiles under a question, block by block.
 
-A question gives weighted hypotheses, labels and known classes give the assignments of each hypothesis, a scorer gives
-the pair terms F_w of each assignment w, and
+The question gives weighted hypotheses. Labels and training classes give the assignments w of each
+hypothesis (see ``assignments``). A scorer gives the pair terms of each assignment, whose sum is
+F_w, the log-ratio of profile and test against "nothing shared". The LLR of the question is then
 
-    LLR = log sum over assignments for (weight exp(F_w)) - log sum over assignments against (weight exp(F_w))    (V4)
+    LLR = log sum over w for the question of (weight_w exp(F_w)) - log sum over w against it of
+    (weight_w exp(F_w))  (V4)
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -44,7 +46,7 @@ from .pair_terms import PairTerm, PairTerms
 from .question import Hypothesis, HypothesisWeights, LikelihoodRatio
 
 MAX_CACHED_TABLE_PAIRS = 2**12
-"""Number of (hypothesis, enrolment table, test table) whose assignments are cached."""
+"""Number of combinations (hypothesis, enrolled cell table, test cell table) whose assignments are cached."""
 
 
 MAX_CACHED_ASSIGNMENTS = 2**6
@@ -52,17 +54,20 @@ MAX_CACHED_ASSIGNMENTS = 2**6
 
 
 KNOWN_CLASS_NUMBERS = 2**22
-"""Approximate size of a chunk of tests, in numbers, when every test is evaluated as every known class."""
+"""Approximate number of elements of a chunk of tests, if every test is evaluated as every training class."""
 
 
 FLOAT32_LIMIT = 2.0**16
-"""Terms above this are computed in float64: the rounding of float32 would show in the LLRs."""
+"""Largest size of terms that float32 products are used for; beyond it rounding errors would show in the LLRs."""
 
 
 class WeightedAssignment(NamedTuple):
-    """An assignment with its pair terms.
+    """An assignment of classes with its pair terms.
 
-    log_weight : log of the hypothesis' weight times the assignment's
+    log_weight : log of the hypothesis' weight times the assignment's weight
+    assignment : which classes are the same
+    terms : pair terms whose sum is the log-ratio under the assignment; empty if the sides share
+        nothing
     """
 
     log_weight: float
@@ -74,8 +79,12 @@ class WeightedAssignment(NamedTuple):
 class Comparison:
     """Comparison of two sets of profiles under a question.
 
-    ratio : hypotheses for and against
-    view_labels : role of labels and training classes, per base view
+    ratio : hypotheses for and against the question, with weights
+    enrol, test : the two sides
+    pair_terms : pair terms of the scorer
+    cache : results that the scorer reuses between calls
+    view_labels : {base view: role of its labels, and training classes}
+    dtype : type of the scores
     """
 
     ratio: LikelihoodRatio
@@ -92,7 +101,7 @@ class Comparison:
 
     @property
     def reference(self) -> AnyArray:
-        """Array of the kind (NumPy or torch) and on the device of both sides, for the allocation of results."""
+        """Evidence of the enrolled side; results are allocated as arrays of its library (NumPy or torch) and device."""
         return self.enrol.profiles.y
 
     @property
@@ -101,7 +110,9 @@ class Comparison:
         return bool(self.enrol.names)
 
     def blocks(self) -> Iterator[tuple[GroupSide, GroupSide]]:
-        """Yield the two sides of every block of the matrix; within a block, the tables of each side are equal."""
+        """Yield the score matrix in blocks, as pairs (enrolled group, test group); all profiles of
+        a group have equal cell tables.
+        """
         # every enrolled group is prepared once, for all groups of tests
         enrolled = [GroupSide(self, self.enrol, group) for group in self.groups(self.enrol)]
         for group in self._test_groups():
@@ -110,7 +121,7 @@ class Comparison:
                 yield side, test
 
     def _test_groups(self) -> Iterator[ProfileGroup]:
-        """Yield groups of tests, small enough for the log-likelihoods of all known classes to fit in memory."""
+        """Yield groups of tests, small enough for the log-likelihoods of all training classes to fit in memory."""
         training = [labels.training for labels in self.view_labels.values()]
         class_counts = [len(numbers) for numbers in training if numbers is not None]
         numbers_per_test = (1 + sum(class_counts)) * self.test.profiles.y.shape[1]
@@ -123,7 +134,7 @@ class Comparison:
                 yield group.subset(slice(start, start + step))
 
     def groups(self, side: ComparisonSide) -> list[ProfileGroup]:
-        """Group profiles by cell table; cache the groups unless classes have names."""
+        """Group the profiles of a side by cell table; the result is cached unless classes have names."""
         profiles = side.profiles
         if side.names:
             return list(group_profiles(profiles, self.pair_terms.base, side.names))
@@ -138,7 +149,11 @@ class Comparison:
     def log_ratios(
         self, enrol: GroupSide, test: GroupSide, sums: Sequence[HypothesisWeights]
     ) -> LogRatios:
-        """Return the sums over assignments of one block, one sum per set of hypotheses, see `LogRatios`."""
+        """Return the sums over assignments of one block, see `LogRatios`.
+
+        enrol, test : groups of profiles on the two sides
+        sums : one set of weighted hypotheses per sum
+        """
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             weighted_sums = self.weighted_assignments(enrol, test, sums)
             test_offsets: dict[TrainingClasses, AnyArray] = {}
@@ -166,7 +181,11 @@ class Comparison:
     def weighted_assignments(
         self, enrol: GroupSide, test: GroupSide, sums: Sequence[HypothesisWeights]
     ) -> list[list[WeightedAssignment]]:
-        """Return the weighted assignments of each sum, with their pair terms."""
+        """Return, for every sum, the assignments of its hypotheses with weights and pair terms.
+
+        enrol, test : groups of profiles on the two sides
+        sums : one set of weighted hypotheses per sum
+        """
         terms_of: dict[ClassMatches, list[PairTerm]] = {}
         weighted_sums: list[list[WeightedAssignment]] = []
         for weights in sums:
@@ -187,9 +206,15 @@ class Comparison:
     def _test_offsets(
         self, test: GroupSide, assignments: Sequence[Assignment]
     ) -> dict[TrainingClasses, AnyArray]:
-        """Return the (tests,) log-likelihood as each training class, relative to the largest; empty for a single class.
+        """Return the log-likelihood of each test if its classes are these training classes, relative to the largest.
 
-        Pair terms are relative to a test without known classes, so that this is lambda_t(d) of (V7).
+        Pair terms are relative to a test of new classes, so this offset (lambda_t(d) of (V7) in
+        docs/math.md) is added to them.
+
+        test : group of n tests
+        assignments : assignments whose training classes are evaluated
+        return : {training classes: (n,)}; empty if all assignments have the same classes, because
+            it then cancels
         """
         offsets: dict[TrainingClasses, AnyArray] = {}
         for assignment in assignments:
@@ -205,7 +230,9 @@ class Comparison:
         return {classes: below_top[:, k] for k, classes in enumerate(offsets)}
 
     def _assignments(self, h: Hypothesis, enrol: CellTable, test: CellTable) -> list[Assignment]:
-        """Return the assignments of a hypothesis; short lists are cached, because the same tables recur."""
+        """Return the assignments of hypothesis h for two cell tables; short lists are cached,
+        because the same tables recur.
+        """
         cache = self.cache.assignments
         key = (h, enrol, test, self._label_keys)
         assignments = cache.get(key)
@@ -231,9 +258,16 @@ def _assignment_sum(
     dtype: str,
     sizes: list[float],
 ) -> AssignmentSum:
-    """Return the sum over assignments, with one product for all assignments whose terms have equal keys.
+    """Return the sum over assignments of one block, with one matrix product for all assignments that can share it.
 
-    sizes : output; the sizes of all factors are appended
+    Assignments share a product if they differ only in training classes, and so in one-sided terms.
+
+    enrol, test : groups of profiles on the two sides
+    weighted : assignments with their pair terms
+    test_offsets : see `Comparison._test_offsets`
+    shift : added to all log weights
+    dtype : type of the factors of the products
+    sizes : output; the bounds of the terms of all factors are appended
     """
     # products dominate the cost; assignments that differ only in training classes share one
     by_product: dict[tuple[Hashable, ...], list[WeightedAssignment]] = {}
@@ -277,7 +311,7 @@ def _assignment_sum(
 
 
 def _split_largest(values: Sequence[AnyArray]) -> tuple[AnyArray, AnyArray]:
-    """Return the elementwise maximum of k arrays (n,), and their differences from it as columns, (n, k)."""
+    """Return the elementwise maximum (n,) of k arrays (n,), and the arrays minus this maximum as columns, (n, k)."""
     xp = namespace(values[0])
     stacked = xp.stack(list(values), 1)
     top = stacked.max(1)

@@ -1,4 +1,4 @@
-"""Sides of a comparison, prepared by the scorer: one-sided terms and factors of products."""
+"""Sides of a comparison, prepared by the scorer: one-sided terms, and factors of matrix products."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -30,17 +30,21 @@ if TYPE_CHECKING:
     from .block_ratios import Comparison
 
 MAX_CACHED_FACTORS = 8
-"""Number of factors cached per set of profiles: those of one or two questions about three views."""
+"""Number of factors cached per set of profiles, enough for one or two questions about three views."""
 
 
 FLOAT64_LIMIT = 2.0**52
-"""Terms above this are refused: even float64 rounds them to more than one nat."""
+"""Largest size of a term; profiles with larger terms are refused, because even float64 rounds them
+to more than one nat.
+"""
 
 
 class SideFactor(NamedTuple):
-    """Factor of one side in a product: [E, row, 1] of the enrolment or [T, 1, column] of the test, see `log_sums`.
+    """Factor of one side in the matrix product of pair terms, one row per profile.
 
-    size : bound of the terms that the factor contributes, which decides on float32 or float64
+    values : [E, row, 1] for the enrolment or [T, 1, column] for the test: two-sided part, and
+        one-sided terms (see `log_sums`)
+    size : bound of the terms that the factor contributes; decides between float32 and float64
     """
 
     values: AnyArray
@@ -51,7 +55,10 @@ class ScoringCache:
     """Results that a scorer reuses between calls; all of them can be computed again.
 
     assignments : possible assignments, by hypothesis, cell tables and labels
-    groups, factors : groups of profiles and factors of products, by profiles; dropped together with the profiles
+    groups : groups of profiles with equal cell tables, by set of profiles
+    factors : factors of matrix products, by set of profiles
+
+    Entries of a set of profiles are dropped together with it.
     """
 
     def __init__(self) -> None:
@@ -63,7 +70,9 @@ class ScoringCache:
 class ComparisonSide(NamedTuple):
     """One set of profiles in a comparison.
 
-    names : {view: (cells,) number of each cell's class name}, for views whose names affect the score
+    profiles : the profiles
+    names : {view: (cells,) number of each cell's class name}, for views whose names affect the
+        score
     """
 
     profiles: Profiles
@@ -71,11 +80,12 @@ class ComparisonSide(NamedTuple):
 
 
 class GroupSide:
-    """Profiles of one side that have equal tables, prepared by the scorer.
+    """Group of n profiles on one side of a comparison, with equal cell tables, prepared by the scorer.
 
     prepared : representation of the scorer, see `PairTerms.prepare`
     training_classes : training class of each class of the profiles, by its name
-    class_log_likelihoods : (n,) log-likelihoods of tests as training classes, filled by `Comparison`
+    class_log_likelihoods : {training classes: (n,) log-likelihoods of the tests}, filled by
+        `Comparison`
     """
 
     def __init__(self, comparison: Comparison, side: ComparisonSide, group: ProfileGroup) -> None:
@@ -98,11 +108,14 @@ class GroupSide:
         self._one_sided: dict[Hashable, tuple[list[QuadraticTerm], AnyArray]] = {}
 
     def evaluate(self, terms: Iterable[QuadraticTerm]) -> AnyArray:
-        """Return the (n,) sum of the values of these terms, one value per profile."""
+        """Return the sum of the values of one-sided terms, (n,)."""
         return sum((term.evaluate(self._squares) for term in terms), self.zeros)
 
     def one_sided(self, terms: Sequence[PairTerm]) -> AnyArray:
-        """Return the (n,) row or column terms of this side, a(e) or b(t)."""
+        """Return the sum of this side's one-sided parts of pair terms, (n,).
+
+        These are the rows a(e) for an enrolled profile e, or the columns b(t) for a test t.
+        """
         quadratics = [term.row if self.is_enrolled else term.column for term in terms]
         key = tuple((term.key, id(term.linear), term.constant) for term in quadratics)
         if key not in self._one_sided:
@@ -111,7 +124,12 @@ class GroupSide:
         return self._one_sided[key][1]
 
     def factor(self, terms: Sequence[PairTerm], offset: AnyArray | float, dtype: str) -> SideFactor:
-        """Return this side's factor of a product, with `offset` added to the column of one-sided terms."""
+        """Return this side's factor of the matrix product of pair terms; factors of whole sets of profiles are cached.
+
+        terms : pair terms, whose two-sided parts become columns
+        offset : number, or (n,), added to the one-sided terms
+        dtype : "float32" or "float64"
+        """
         # array offsets belong to one call
         if self._cached_factors is None or not isinstance(offset, float):
             return self._make_factor(terms, offset, dtype)
@@ -127,6 +145,7 @@ class GroupSide:
     def _make_factor(
         self, terms: Sequence[PairTerm], offset: AnyArray | float, dtype: str
     ) -> SideFactor:
+        """Compute the factor that `factor` returns; raise `DataError` for profiles with too large terms."""
         one_sided = self.one_sided(terms)
         blocks = []
         sizes = abs(one_sided)
@@ -156,10 +175,11 @@ class GroupSide:
         return SideFactor(values, size)
 
     def _refuse(self, rows: IntArray) -> None:
+        """Raise `DataError` that names the profiles in these rows of the group."""
         numbers = self.group.profiles[rows]
         examples = ", ".join(f"{i} ({self.profiles.ids[i]!s})" for i in numbers[:3])
         dots = ", ..." if len(rows) > 3 else ""
         raise DataError(
             f"{len(rows)} {'enrolled' if self.is_enrolled else 'test'} profile(s) lie too far from the training data "
-            f"to be scored, rows {examples}{dots}: are the vectors scaled as in training?"
+            f"to be scored: rows {examples}{dots}. Scale the vectors as in training"
         )

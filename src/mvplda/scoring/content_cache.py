@@ -1,4 +1,4 @@
-"""Cache of values computed from profiles; a value is computed again after a change of its arrays."""
+"""Cache of values computed from profiles, which are computed again after a change of the profiles' arrays."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -18,18 +18,18 @@ V = TypeVar("V")
 
 
 SMALL_ARRAY = 2**12
-"""Arrays of up to this many numbers are compared with their cached content as bytes."""
+"""Largest number of elements for which a cached array is stored as bytes, which are faster to compare."""
 
 
 COMPARED_ROWS = 2**10
-"""Number of rows that are compared with their cached content at a time."""
+"""Number of rows of a larger array that are compared with the cached copy at a time."""
 
 
 class ContentCache(Generic[V]):
-    """Cache with one value per set of profiles, valid as long as the arrays that it was computed from are unchanged.
+    """Cache of one value per set of profiles, valid while the arrays from which it was computed are unchanged.
 
-    The arrays of profiles are writable. A change in place leaves the identity of the profiles and of their arrays as
-    it was, so that the content is compared with a copy in every call.
+    The arrays of profiles are writable, and a change in place keeps their identity. So every call
+    compares their content with a copy.
     """
 
     def __init__(self) -> None:
@@ -43,9 +43,13 @@ class ContentCache(Generic[V]):
         arrays: Sequence[AnyArray],
         compute: Callable[[], V],
     ) -> V:
-        """Return the value of the profiles; compute it again if the key or the content of an array has changed.
+        """Return the value of the profiles; compute it if it is missing, or if the key or an array has changed.
 
-        key : everything besides the arrays that the value depends on; equal keys have equally many arrays
+        profiles : owner of the value
+        key : everything besides the arrays on which the value depends; equal keys have equally many
+            arrays
+        arrays : arrays on which the value depends
+        compute : function that returns the value
         """
         entry = self._entries.get(profiles)
         if entry is None or entry[0] != key or not all(map(_has_content, arrays, entry[1])):
@@ -54,14 +58,14 @@ class ContentCache(Generic[V]):
 
 
 def _copy(array: Any) -> Any:
-    """Return a copy for later comparison; for a small array its shape and bytes, which are faster to compare."""
+    """Return a copy for later comparison; of a small array its shape and bytes, which are faster to compare."""
     if isinstance(array, np.ndarray) and array.size <= SMALL_ARRAY:
         return array.shape, array.tobytes()
     return deepcopy(array)
 
 
 def _has_content(array: Any, copy: Any) -> bool:
-    """Return whether an array has the content of its copy."""
+    """Return whether an array has the content of a copy made by `_copy`."""
     if isinstance(copy, tuple):
         shape, content = copy
         return bool(array.shape == shape and array.tobytes() == content)

@@ -1,8 +1,8 @@
-"""Fused CUDA kernel for two-view score matrices: three products, log-sum-exp and one write.
+"""Fused CUDA kernel for two-view score matrices: three matrix products, a log-sum-exp and one write.
 
-float32 factors are split into two float16 numbers, x = hi + lo, and hi hi' + hi lo' + lo hi' is one float16 product of
-three times the width: it has the speed of float16 tensor cores and an error close to that of float32. The module is
-imported only if there is a CUDA tensor.
+float32 factors are split into two float16 numbers, x = hi + lo. Then hi hi' + hi lo' + lo hi' is
+one float16 product of three times the width, with the speed of float16 tensor cores and an error
+close to that of float32. The module is imported only if there is a CUDA tensor.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ import triton.language as tl
 from .log_sums import LogRatios, TermProduct
 
 ROWS, COLUMNS = 64, 32
-"""Size of a tile."""
+"""Numbers of rows and columns of the score matrix in one tile of the kernel."""
 
 FACTOR_RANGE = 256.0
-"""Largest number of a split factor; factors are scaled to it."""
+"""Largest absolute value of a split factor; factors are scaled to it before the split."""
 
 MAX_WIDTH = 256
-"""Maximum width of a split factor. It is three times the number of shared latents, so that 85 of them fit."""
+"""Largest number of columns of a split factor: three times the number of shared latents, of which 85 fit."""
 
 
 @triton.jit
 def _load(pointer, lines, inside, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    # rows `lines` of a row-major matrix, with zeros for rows that are not inside
     inner = tl.arange(0, WIDTH)
     return tl.load(
         pointer + lines[:, None] * WIDTH + inner[None, :], mask=inside[:, None], other=0.0
@@ -42,9 +43,12 @@ def _joint_kernel(  # type: ignore[no-untyped-def]
     N_WIDTH: tl.constexpr, A_WIDTH: tl.constexpr, B_WIDTH: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, STRIP: tl.constexpr, BEST_ONLY: tl.constexpr,
 ):  # fmt: skip
-    """Score BM rows, whose factors stay on chip, against a strip of STRIP x BN columns.
+    """Score BM rows, whose factors stay on chip, against a strip of STRIP * BN columns.
 
-    n, a, b : the product of the numerator, and the two of the denominator
+    Arguments that start with n belong to the product of the numerator, those with a and b to the
+    two products of the denominator: split factors of both sides, one-sided terms of both sides, and
+    the scale. With BEST_ONLY the kernel writes the largest score of each row and lane (see
+    `JointScorer.lane_maxima`), else all scores.
     """
     program = tl.program_id(0)
     tile, strip = program // n_strips, program % n_strips
@@ -85,10 +89,14 @@ def _joint_kernel(  # type: ignore[no-untyped-def]
 
 
 def _split(side: torch.Tensor, *, left: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Split a factor into float16 numbers, x / unit = hi + lo; return their columns and the unit.
+    """Split a factor into float16 numbers, x / unit = hi + lo; return the float16 columns and the unit.
 
-    The columns are [hi, hi, lo] for a left factor and [hi, lo, hi] for a right one, padded with zeros to a power of
-    two. The result is cached as an attribute of the factor, which belongs to the engine.
+    The columns are [hi, hi, lo] for a left factor and [hi, lo, hi] for a right one, padded with
+    zeros to a power of two. The result is cached as an attribute of the factor, which belongs to
+    the engine.
+
+    side : (n, width + 2) factor; its last two columns, the one-sided terms, are left out
+    left : True for a left factor
     """
     name = "_mvplda_left" if left else "_mvplda_right"
     if not hasattr(side, name):
@@ -105,10 +113,13 @@ def _split(side: torch.Tensor, *, left: bool) -> tuple[torch.Tensor, torch.Tenso
 
 
 class JointScorer:
-    """Scorer of two-view ratios on the GPU: one product in the numerator, two and the constant 0 in the denominator.
+    """Scorer of LLRs of two views on the GPU.
 
-    strip : number of column tiles per program
-    exchanged : whether to exchange rows and columns of the ratios
+    The numerator of the ratio must have one product; the denominator two, and the constant 0.
+
+    log_ratios : the ratios
+    strip : number of column tiles that one program of the kernel scores
+    exchanged : True to exchange rows and columns of the ratios
     """
 
     def __init__(self, log_ratios: LogRatios, strip: int = 4, *, exchanged: bool = False) -> None:
@@ -145,14 +156,14 @@ class JointScorer:
         )
 
     def fill(self, out: torch.Tensor) -> None:
-        """Write all LLRs into a contiguous float32 tensor."""
+        """Write all LLRs into a contiguous float32 tensor, (rows, columns)."""
         self._launch(out, best_only=False)
 
     def lane_maxima(self) -> torch.Tensor:
         """Return the highest LLR of each row within each lane, (rows, lanes), without storing the score matrix.
 
-        A lane is a subset of the columns: a strip of consecutive tiles of BN columns has BN lanes, and lane i holds
-        column i of each tile.
+        A lane is a subset of the columns. A strip of consecutive tiles of BN columns has BN lanes;
+        lane i holds column i of each of its tiles.
         """
         out = torch.empty(
             (self.shape[0], self.strips * COLUMNS),
@@ -163,13 +174,13 @@ class JointScorer:
         return out
 
     def lane_columns(self, lanes: torch.Tensor) -> torch.Tensor:
-        """Return the column numbers of lanes, (..., strip); ignore numbers beyond the last column."""
+        """Return the column numbers in each lane, (..., strip); numbers beyond the last column are to be ignored."""
         first = lanes // COLUMNS * (COLUMNS * self.strip) + lanes % COLUMNS
         return first[..., None] + COLUMNS * torch.arange(self.strip, device=lanes.device)
 
 
 def fits(log_ratios: LogRatios) -> bool:
-    """Return whether the kernel supports these ratios: two views, float32, and at most `MAX_WIDTH` wide."""
+    """Return whether the kernel supports these ratios: two views, float32, factors at most `MAX_WIDTH` wide."""
     widths = [product.left.shape[1] for product in log_ratios.products]
     return (
         log_ratios.product_counts == (1, 2)
@@ -179,9 +190,10 @@ def fits(log_ratios: LogRatios) -> bool:
 
 
 def best_rows(log_ratios: LogRatios, top: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the (columns, top) numbers and LLRs of the best rows per column, without the matrix.
+    """Return the best rows of each column, best first: row numbers and LLRs, (columns, top) each.
 
-    The lanes with the highest maxima contain the best rows; only these lanes are scored again.
+    The lanes with the highest maxima contain the best rows (see `JointScorer.lane_maxima`). Only
+    these lanes are scored again, so that the matrix is not stored.
     """
     # the kernel keeps the best columns of each row: exchange both
     scorer = JointScorer(log_ratios, strip=32, exchanged=True)
@@ -204,5 +216,8 @@ def best_rows(log_ratios: LogRatios, top: int) -> tuple[torch.Tensor, torch.Tens
 
 
 def _dots(product: TermProduct, columns: slice, rows: torch.Tensor) -> torch.Tensor:
-    """Return the (columns, rows) values of a product, for other rows in each column."""
+    """Return the values of a product for these rows in each column, (columns, rows per column).
+
+    rows : (columns, rows per column) row numbers; may differ between columns
+    """
     return torch.einsum("crw,cw->cr", product.left[rows], product.right[columns])

@@ -1,4 +1,4 @@
-"""Scoring of two sets of profiles: matrices, lists, best profiles, and log-likelihoods of hypotheses."""
+"""Scores of two sets of profiles: matrices, lists of trials, best profiles, and log-likelihoods of hypotheses."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -32,7 +32,7 @@ from .log_sums import (
 from .question import Hypothesis, HypothesisWeights, LogLikelihoods
 
 SINGLE_THREAD_SCORES = 2**12
-"""Number of scores from which the number of BLAS threads is limited; for fewer, the change would take longer."""
+"""Number of scores from which BLAS is limited to one thread; for fewer, setting the limit takes longer than scoring."""
 
 PAIR_CHUNK = 2**16
 """Number of trials of a list that are scored at a time."""
@@ -44,10 +44,16 @@ def fill_results(
     results: Sequence[AnyArray],
     threads: int | None = None,
 ) -> None:
-    """Write the log ratio of every sum to the last sum into (profiles, tests) results."""
+    """Write the log ratios of a score matrix into result arrays.
+
+    comparison : profiles, tests and question
+    sums : sets of weighted hypotheses; result k is the log of sum k over the last sum
+    results : (profiles, tests) array for each sum except the last
+    threads : number of threads; None: all processors
+    """
     dtype = dtype_name(results[0])
     shape = tuple(results[0].shape)
-    # blocks are spread over Python threads, which BLAS threads would slow down
+    # blocks are computed in parallel by Python threads, which BLAS threads would slow down
     with _blas_threads(shape[0] * shape[1]):
         for enrol, test in comparison.blocks():
             log_ratios = comparison.log_ratios(enrol, test, sums)
@@ -66,14 +72,19 @@ def fill_results(
 
 
 def _blas_threads(n_scores: int) -> AbstractContextManager[object]:
-    """Return a context with one BLAS thread; for few scores, entering it would take longer than scoring."""
+    """Return a context with one BLAS thread, or an empty context for few scores, where entering it
+    takes longer than scoring.
+    """
     return nullcontext() if n_scores < SINGLE_THREAD_SCORES else one_blas_thread()
 
 
 def _fill_block(
     log_ratios: LogRatios, outs: Sequence[AnyArray], threads: int | None = None
 ) -> None:
-    """Write all rows and columns, with the fused CUDA kernel if it applies, else in cache-sized blocks."""
+    """Write the log ratios of a block, with the fused CUDA kernel if it applies, else in cache-sized blocks.
+
+    outs : (rows, columns) array for each sum except the last
+    """
     out = outs[0]
     if is_torch(out) and out.is_cuda and out.is_contiguous():
         from .cuda import JointScorer, fits
@@ -92,7 +103,13 @@ def _score_rows(
     reference: AnyArray,
     threads: int | None = None,
 ) -> list[AnyArray]:
-    """Return (rows, columns) scores per sum, as arrays of the kind and on the device of `reference`."""
+    """Return the log ratios of some rows of a block, (rows, columns) for each sum except the last.
+
+    rows : range of rows
+    n_columns : number of columns of the block
+    dtype : type of the results if the ratios are constants
+    reference : array whose library (NumPy or torch) and device the results have
+    """
     shape = (rows.stop - rows.start, n_columns)
     scores: list[AnyArray] = [
         empty(shape, log_ratios.dtype or dtype, reference) for _ in log_ratios.sums[:-1]
@@ -104,7 +121,12 @@ def _score_rows(
 def score_pairs(
     comparison: Comparison, sums: Sequence[HypothesisWeights], pairs: IntArray
 ) -> list[AnyArray]:
-    """Return the log ratio of every sum to the last sum, (n,) each, for (n, 2) pairs of profile and test."""
+    """Return the log ratios of listed trials, (n,) for each sum except the last.
+
+    comparison : profiles, tests and question
+    sums : sets of weighted hypotheses; result k is the log of sum k over the last sum
+    pairs : (n, 2) numbers of profile and test of each trial
+    """
     shape = (len(pairs), 1)
     reference = comparison.reference
     results = [empty(shape, comparison.dtype, reference)[:, 0] for _ in sums[:-1]]
@@ -135,7 +157,10 @@ def score_pairs(
 def best_profiles(
     comparison: Comparison, sums: Sequence[HypothesisWeights], top: int
 ) -> tuple[IntArray, FloatArray]:
-    """Return (tests, top) numbers and LLRs of the best profiles; memory holds one band of the matrix at a time."""
+    """Return the profiles with the highest LLRs for each test, best first: numbers and LLRs, (tests, top) each.
+
+    Memory holds one band of rows of the score matrix at a time.
+    """
     best = BestRows(comparison.shape[1], top)
     reference = comparison.reference
     for enrol, test in comparison.blocks():
@@ -160,7 +185,13 @@ def best_profiles(
 def log_likelihoods(
     comparison: Comparison, hypotheses: Sequence[Hypothesis], pairs: IntArray | None = None
 ) -> LogLikelihoods:
-    """Return float64 log-likelihoods of hypotheses, relative to the last: (profiles, tests), or (n,) for pairs."""
+    """Return float64 log-likelihoods of hypotheses, relative to the last hypothesis, which gets zeros.
+
+    comparison : profiles and tests
+    hypotheses : at least one
+    pairs : (n, 2) numbers of profile and test; None: the whole matrix
+    return : {hypothesis: (profiles, tests), or (n,) for pairs}
+    """
     *others, last = hypotheses
     shape = comparison.shape if pairs is None else (len(pairs),)
     logs: dict[Hypothesis, AnyArray] = {}

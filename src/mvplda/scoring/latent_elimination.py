@@ -1,4 +1,4 @@
-"""Elimination of latents that a profile does not share with the other side of a comparison."""
+"""Elimination of the latents that a profile does not share with the other side of a comparison."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -17,10 +17,10 @@ from .pair_matrices import symmetric_part
 
 
 class LatentElimination(NamedTuple):
-    """Step that integrates latents out of evidence y: y[coupled] -= y[eliminated] gain.
+    """One step that integrates latents out of evidence y: y[coupled] -= y[eliminated] gain.
 
     eliminated : indices of the latents that are integrated out
-    coupled : indices of the latents that share an evidence matrix with them
+    coupled : indices of the latents that are updated: those of the same evidence matrix that stay
     gain : (eliminated, coupled) matrix of the step
     """
 
@@ -31,15 +31,16 @@ class LatentElimination(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class EvidenceReduction:
-    """Map from the evidence on all latents of a side to the evidence on some of them, by a chain of eliminations (V2).
+    """Map from the evidence on all latents of a side to the evidence on some of them.
 
-    Latents of a single cell, such as those of its phrase, are coupled only with latents of that cell. They are
-    integrated out cell by cell with small matrices, so that no matrix is as wide as the side.
+    The other latents are integrated out in steps (V2 in docs/math.md). Latents of a single cell,
+    such as those of its phrase, are coupled only with latents of that cell. They are integrated out
+    cell by cell with small matrices, so that no matrix is as wide as the side.
 
     steps : eliminations, in order
     keep : indices of the latents that are not integrated out
-    scale : scale of the `Substitution`; None is I
-    loading : (keep, w) matrix that multiplies the reduced evidence at the end; None is I
+    scale : matrix that multiplies the evidence first, see `Substitution.scale`; None: no scale
+    loading : (keep, w) matrix that multiplies the reduced evidence last; None: no loading
     """
 
     steps: tuple[LatentElimination, ...]
@@ -48,7 +49,10 @@ class EvidenceReduction:
     loading: Array | None = None
 
     def apply(self, y: AnyArray) -> AnyArray:
-        """Reduce evidence on all latents of the side, (n, width); return (n, w)."""
+        """Return the reduced evidence, (n, latents kept) or (n, w) with a loading.
+
+        y : (n, width) evidence on all latents of the side
+        """
         scaled = y + 0 if self.scale is None else y @ like(self.scale, y)
         for step in self.steps:
             correction = scaled[:, like(step.eliminated, y)] @ like(step.gain, y)
@@ -59,7 +63,7 @@ class EvidenceReduction:
 
     @property
     def size(self) -> int:
-        """Number of floats in memory; a gain matrix that several steps share counts once."""
+        """Number of array elements in memory; a gain that several steps share counts once."""
         gains = {id(step.gain): step.gain.size for step in self.steps}
         matrices = [m.size for m in (self.scale, self.loading) if m is not None]
         return sum(gains.values()) + sum(matrices)
@@ -68,13 +72,13 @@ class EvidenceReduction:
     def of(
         cls, cells: Sequence[Array], layout: Layout, keep: IntArray
     ) -> tuple[Array, EvidenceReduction]:
-        """Integrate all latents of a side out, except those in `keep`.
+        """Integrate out all latents of a side except those in `keep`.
 
-        Returns the evidence matrix on the remaining latents, (keep, keep), and the reduction of evidence to them.
-
-        cells : (r, r) evidence matrix per cell
-        layout : positions of the latents of the side
+        cells : (r, r) evidence matrix of each cell
+        layout : positions of the side's latents
         keep : indices of the latents to keep, ascending
+        return : evidence matrix of the kept latents, (keep, keep), and the map that reduces
+            evidence to them
         """
         is_kept = np.zeros(layout.width, dtype=bool)
         is_kept[keep] = True
@@ -111,9 +115,12 @@ class EvidenceReduction:
 
 
 def _eliminate(N: Array, is_eliminated: BoolArray) -> tuple[Array | None, Array]:
-    """Integrate latents out of an evidence matrix N (V2).
+    """Integrate latents out of an evidence matrix N (V2 in docs/math.md).
 
-    Returns the gain of the step, None if there is nothing to eliminate, and the evidence matrix of the other latents.
+    N : (m, m) evidence matrix
+    is_eliminated : (m,) mask of the latents to integrate out
+    return : gain (eliminated, others) of the step, None if nothing is eliminated; and the evidence
+        matrix of the others
     """
     if not is_eliminated.any():
         return None, N

@@ -1,4 +1,4 @@
-"""Latent space of a model: evidence of profiles, layouts of their latents, and classes known from training."""
+"""Latent space of a model: evidence of profiles, layouts of their latents, and training classes."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -22,12 +22,15 @@ from .pair_matrices import symmetric_part
 
 @dataclass(frozen=True, eq=False)
 class LatentSpace:
-    """Matrices that map vectors to evidence on the latents of one cell.
+    """Matrices that map vectors x (D,) to evidence on the r latents of one cell.
 
-    projection : (D, r)  Sigma^-1 B
-    offset : (r,)  B' Sigma^-1 mu
-    gram : (r, r)  G
-    whitened : (D, r)  Sigma^-1/2 B
+    B (D, r) holds the loadings of all views side by side, Sigma is the noise covariance and mu the
+    mean. A vector has the evidence B' Sigma^-1 (x - mu).
+
+    projection : (D, r) Sigma^-1 B
+    offset : (r,) B' Sigma^-1 mu
+    gram : (r, r) B' Sigma^-1 B, evidence matrix of one vector
+    whitened : (D, r) Sigma^-1/2 B
     """
 
     projection: Array
@@ -37,7 +40,7 @@ class LatentSpace:
 
     @classmethod
     def of(cls, p: Parameters) -> LatentSpace:
-        """Return the latent space of a model."""
+        """Return the latent space of a model with these parameters."""
         B = np.asarray(p.stacked())
         # a Cholesky solve: the noise covariance is never inverted
         LB = np.asarray(p.sigma.solve(B))
@@ -54,25 +57,29 @@ class LatentSpace:
 
     @property
     def is_wide(self) -> bool:
-        """Return whether there are more latents than columns; matrices in vector space are then smaller."""
+        """Return whether there are more latents than dimensions, so that matrices in vector space are smaller."""
         return bool(self.whitened.shape[1] > len(self.whitened))
 
     @cached_property
     def unfold(self) -> Array:
-        """Matrix (r, D) that recovers the whitened sum of vectors from their evidence."""
+        """Matrix (r, D) that maps evidence back to the sum of the whitened vectors Sigma^-1/2 (x - mu)."""
         # directions without loadings are lost, but no pair term depends on them
         return np.asarray(np.linalg.pinv(self.whitened, rcond=1e-10), dtype=np.float64)
 
 
 class Layout:
-    """Positions of the latents of all classes of a cell table, side by side in one vector.
+    """Positions of the latents of all classes of a cell table, side by side in one vector of length `width`.
 
+    table : the cell table
+    is_cell : True if the table has a single cell
     key : cache key; tables with equal keys have equal evidence matrices
-    blocks : {(view number, class numbers in its base views): slice of the vector}
-    width : length of the vector
-    latents : (cells, r) positions of the latents of each cell; cells that share a class share its positions
-    cells_of : (width,) number of cells per latent
-    cells : (r, r) evidence matrix per cell; cells with the same number of vectors share one array
+    blocks : {(view number, class numbers in its base views): slice of the latents of this class}
+    width : number of latents
+    latents : (cells, r) positions of the latents of each cell; cells that share a class share its
+        positions
+    cells_of : (width,) number of cells that have each latent
+    cells : (r, r) evidence matrix of each cell; cells with the same number of vectors share one
+        array
     """
 
     def __init__(self, table: CellTable, views: Mapping[str, int], gram: Array) -> None:
@@ -100,14 +107,17 @@ class Layout:
 
     @cached_property
     def precision(self) -> Array:
-        """(width, width) evidence matrix N of the side."""
+        """Evidence matrix of the side, (width, width): the sum of those of its cells."""
         precision = np.zeros((self.width, self.width))
         for latents, cell in zip(self.latents, self.cells, strict=True):
             precision[np.ix_(latents, latents)] += cell  # (V5)
         return precision
 
     def gather(self, y: AnyArray) -> AnyArray:
-        """Return the (profiles, width) evidence of profiles from that of their cells, (profiles, cells, r)."""
+        """Return the evidence of profiles on all latents, (profiles, width).
+
+        y : (profiles, cells, r) evidence of the profiles' cells
+        """
         if self.is_cell:
             return y[:, 0]
         total = empty((len(y), self.width), "float64", y)
@@ -120,10 +130,12 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class KnownClasses:
-    """Training posteriors N(m_c, C_c) of the classes of one view.
+    """Posteriors N(m_c, C_c) of the latents of training classes c, for one view.
 
-    means, covariances : (C, rank) and (C, rank, rank), the model's own arrays
-    roots : (n, rank, rank) K with C_c = K K'; classes with equal covariances have equal roots
+    means : (classes, rank) m_c
+    covariances : (classes, rank, rank) C_c; with `means` the model's own arrays, which may have
+        further rows
+    roots : (n, rank, rank) K_c with C_c = K_c K_c'; classes with equal covariances have equal roots
     alike : (n,) number of the first class with the same covariance
     """
 
@@ -134,8 +146,12 @@ class KnownClasses:
 
     @classmethod
     def of(cls, means: Array, covariances: Array, n: int) -> KnownClasses:
-        """Return the posteriors of the first n classes; further rows belong to vectors without labels."""
-        # classes with equally many vectors have equal covariances: their pair terms share all products
+        """Return the posteriors of the first n classes; further rows, of vectors without labels, are not used.
+
+        means : (classes, rank)
+        covariances : (classes, rank, rank)
+        """
+        # classes with equal numbers of vectors often have equal covariances, and then share matrix products
         scale = np.abs(covariances).max(initial=1e-300)
         alike = np.arange(n)
         leaders: list[int] = []
@@ -150,18 +166,21 @@ class KnownClasses:
             roots = np.asarray(np.linalg.cholesky(covariances[leaders]), dtype=np.float64)
         except np.linalg.LinAlgError as error:
             raise NumericalError(
-                "the posterior covariance of a training class is not positive definite: ask without known="
+                "the posterior covariance of a training class is not positive definite, so training classes cannot be "
+                "used: leave out known="
             ) from error
         return cls(means, covariances, roots[np.searchsorted(leaders, alike)], alike)
 
 
 @dataclass(frozen=True, eq=False)
 class Substitution:
-    """Change of variables z = shift + scale z~ with z~ from N(0, I) for the latents of training classes (V6).
+    """Change of variables for latents z of training classes: z = shift + scale z~, with new latents z~ from N(0, I).
 
-    alike : key of the scale; empty if no class is a training class
-    shift : (width,) posterior means, 0 for other latents
-    roots : blocks of the scale that differ from I
+    With it a training class is scored like a new class, on z~ (V6 in docs/math.md).
+
+    alike : key of the scale in caches; empty if no class is a training class
+    shift : (width,) posterior means; 0 for latents of other classes
+    roots : (slice, matrix) of the diagonal blocks in which the scale differs from the identity
     """
 
     alike: tuple[Hashable, ...]
@@ -170,21 +189,24 @@ class Substitution:
 
     @cached_property
     def scale(self) -> Array:
-        """(width, width) scale; computed on demand, because most sides of many cells have no known class."""
+        """Scale of the change of variables, (width, width); computed on demand because most sides need none."""
         scale = np.eye(len(self.shift))
         for block, root in self.roots:
             scale[block, block] = root
         return scale
 
     def apply(self, precision: Array) -> Array:
-        """Return the evidence matrix of the new latents z~: scale' `precision` scale."""
+        """Return the evidence matrix of the new latents z~: scale' `precision` scale.
+
+        precision : (width, width) evidence matrix of z
+        """
         # without training classes the scale is I: spare wide profiles the products
         if not self.alike:
             return precision
         return symmetric_part(self.scale.T @ precision @ self.scale)  # (V6)
 
     def cells(self, layout: Layout) -> Sequence[Array]:
-        """Return the evidence matrix of the new latents z~ for each cell of a layout."""
+        """Return the evidence matrix (r, r) of the new latents z~ for each cell of a layout."""
         if not self.alike:
             return layout.cells
         # the scale is block-diagonal by class: a cell needs only the block of its own latents
@@ -196,7 +218,12 @@ class Substitution:
 
 @dataclass(eq=False)
 class LatentSide:
-    """Prepared side: profiles with one table, and their evidence y of (profiles, width)."""
+    """Prepared side of a comparison: profiles with one cell table, and their evidence.
+
+    layout : positions of the latents
+    y : (profiles, width) evidence
+    space : latent space of the model
+    """
 
     layout: Layout
     y: AnyArray
@@ -204,5 +231,5 @@ class LatentSide:
 
     @cached_property
     def vectors(self) -> AnyArray:
-        """(profiles, D) whitened means, for sides of one cell."""
+        """Whitened means Sigma^-1/2 (mean vector - mu), (profiles, D); only for profiles of one cell."""
         return self.y @ like(self.space.unfold / self.layout.table.weights[0], self.y)

@@ -1,13 +1,15 @@
 """Pair terms of models with latents: MultiviewPLDA and PLDA.
 
-As a function of the latents z of one cell (all views side by side), the density of a side's vectors is, up to a
-constant, exp(y'z - z'Nz/2) with the evidence (docs/math.md, section 9.2)::
+Let a side of a trial have n vectors of one cell with the sum f, and let z be the latents of the
+cell, all views side by side. As a function of z, the density of the vectors is exp(y'z - z'Nz/2) up
+to a constant, with the evidence y and the evidence matrix N (docs/math.md, section 9.2)::
 
     y = B' Sigma^-1 (f - n mu)        N = n G,   G = B' Sigma^-1 B
 
-where n is the number of vectors and f their sum. A side of several cells has the latents of all its classes side by
-side, and the evidence of its cells is added up on them (section 9.6). If there are more latents than columns, single
-cells are compared by their whitened means instead, because the matrices are smaller (section 9.7).
+B holds the loadings, Sigma is the noise covariance and mu the mean of the model. A side of several
+cells has the latents of all its classes side by side, and the evidence of its cells is added up on
+them (section 9.6). If there are more latents than dimensions, single cells are compared by their
+whitened means Sigma^-1/2 (f/n - mu) instead, because the matrices are smaller (section 9.7).
 
 In names, `_e` stands for the enrolled side and `_t` for the test side.
 """
@@ -43,17 +45,22 @@ from .pair_matrices import (
 from .pair_terms import PairTerm, QuadraticTerm, multiply
 
 MAX_CACHED_NUMBERS = 2**24
-"""Size of the cached matrices of pair terms, in numbers (128 MiB)."""
+"""Number of elements of all cached matrices (128 MiB) above which the caches are cleared."""
 
 MAX_CACHED_LAYOUTS = 2**12
-"""Number of tables whose layouts are cached."""
+"""Number of cell tables whose layouts are cached."""
 
 
 class _TermRecipe(NamedTuple):
-    """Pair term of an assignment for all profiles of two tables: key, matrices and linear parts.
+    """Everything that the pair term of an assignment needs, for all profiles of two cell tables, except their evidence.
 
-    in_vectors : for (enrolment, test), whether the term is a function of the whitened mean; else of the evidence
-    reductions : reductions of the evidence of (enrolment, test), applied first
+    key : cache key of the matrices
+    term : matrices of the quadratic form
+    row, column : linear part of each side; None: none
+    constant : constant of the term
+    in_vectors : for (enrolment, test), True if the term is a function of the whitened means, False
+        if of the evidence
+    reductions : for (enrolment, test), map that reduces the evidence first; None: none
     """
 
     key: Hashable
@@ -66,9 +73,12 @@ class _TermRecipe(NamedTuple):
 
 
 class _ReducedTerm(NamedTuple):
-    """Term in reduced evidence, if a side has several cells.
+    """Matrices of a pair term if a side has several cells, with the maps that reduce evidence to the shared latents.
 
-    A test of one cell is not reduced (test is None), so that a search index uses one test vector for all terms.
+    term : matrices of the quadratic form in reduced evidence
+    enrol, test : reductions of the two sides. A test of one cell has None: its reduction is part of
+        `term`, so that a search index needs one test vector for all terms
+    test_in_vectors : True if the test is represented by its whitened means
     """
 
     term: PairTermMatrices
@@ -78,10 +88,12 @@ class _ReducedTerm(NamedTuple):
 
 
 class LatentTerms:
-    """Pair terms of a model with latents. Matrices are cached, up to `MAX_CACHED_NUMBERS` numbers.
+    """Pair terms of a model with latents; computed matrices are cached, see `MAX_CACHED_NUMBERS`.
 
+    space : latent space of the model
     views : {view: rank}
-    known : {view: training posteriors}, for views with known classes
+    known : {view: training posteriors}, for views whose training classes are used
+    published : True to use the covariances that the paper printed, see `as_published`
     """
 
     is_llr = True
@@ -101,19 +113,23 @@ class LatentTerms:
         self._cached_numbers = 0
 
     def as_published(self) -> LatentTerms:
-        """Return the same terms with the paper's covariances of half-shared hypotheses."""
+        """Return pair terms with the covariances that the paper printed for hypotheses that share one of two views."""
         other = copy(self)
         other.published = True
         return other
 
     def with_known(self, known: Mapping[str, KnownClasses]) -> LatentTerms:
-        """Return pair terms of the same model with known training classes in some views."""
+        """Return pair terms of the same model that use training classes in some views.
+
+        known : {view: posteriors of its training classes}
+        """
         other = LatentTerms(self.space, self.views)
         other.published = self.published
         other.known = dict(known)
         return other
 
     def _clear_cache(self) -> None:
+        """Remove all cached matrices; they are computed again on demand."""
         self._recipes.clear()
         self._terms.clear()
         self._reduced.clear()
@@ -122,7 +138,11 @@ class LatentTerms:
         self._cached_numbers = 0
 
     def prepare(self, table: CellTable, y: AnyArray) -> LatentSide:
-        """Return the profiles of a table, with evidence on the latents of all their classes."""
+        """Return a group of profiles as a prepared side, with evidence on the latents of all their classes.
+
+        table : common cell table of the profiles
+        y : (profiles, cells, r) evidence
+        """
         layout = self._layouts.get(table)
         if layout is None:
             # cached matrices have layouts in their keys: clear both together
@@ -136,7 +156,11 @@ class LatentTerms:
     def side_terms(
         self, side: LatentSide, training_classes: TrainingClasses
     ) -> list[QuadraticTerm]:
-        """Return the log ratio of the density given the training classes to that of new classes (lambda of V7)."""
+        """Return terms whose sum is the log ratio of a side's density as these training classes to that as new classes.
+
+        The ratio is lambda of (V7) in docs/math.md. The list is empty, for a ratio of 0, if no
+        class is a training class.
+        """
         known = self._substitution(side.layout, training_classes)
         if not known.alike:
             return []
@@ -150,14 +174,18 @@ class LatentTerms:
         training_classes: TrainingClasses,
         matches: ClassMatches,
     ) -> list[PairTerm]:
-        """Return the term of an assignment, as a list of one; empty if the sides share no latents."""
+        """Return the pair term of an assignment, as a list of one; empty if the two sides share no latents.
+
+        training_classes : training classes of the enrolment
+        matches : match of every class of the test
+        """
         recipe_key = (enrol.layout, test.layout, training_classes, matches, self.published)
         recipe = self._recipes.get(recipe_key)
         if recipe is None:
             recipe = self._make_recipe(enrol.layout, test.layout, training_classes, matches)
             if recipe is not None:
                 self._cached_numbers += len(recipe.term.row) + len(recipe.term.column)
-            # clear everything at once: the entries in use are computed again within one call
+            # clear all: entries that are still in use are computed again in the next call
             if self._cached_numbers > MAX_CACHED_NUMBERS:
                 self._clear_cache()
             self._recipes[recipe_key] = recipe
@@ -182,7 +210,14 @@ class LatentTerms:
         training_classes: TrainingClasses,
         matches: ClassMatches,
     ) -> _TermRecipe | None:
-        """Return the matrices of an assignment; None if the sides share no latents, so that its term is 0."""
+        """Compute the matrices of an assignment's pair term.
+
+        Return None if the two sides share no latents: the term is then 0.
+
+        enrol, test : layouts of the two sides
+        training_classes : training classes of the enrolment
+        matches : match of every class of the test
+        """
         keep_e, keep_t = self._shared_latents(enrol, test, matches)
         if len(keep_e) == 0:
             return None
@@ -236,9 +271,14 @@ class LatentTerms:
         keep_t: IntArray,
         key: Hashable,
     ) -> _TermRecipe:
-        """Return the matrices of an assignment for evidence that is reduced to the shared latents.
+        """Return the recipe of an assignment if a side has several cells.
 
-        Used if a side has several cells; the latents that the sides do not share are integrated out first.
+        The latents that the sides do not share are integrated out first, so that the matrices act
+        on evidence on the shared latents.
+
+        known_e, known_t : changes of variables for training classes
+        keep_e, keep_t : indices of the shared latents on each side
+        key : cache key of the matrices
         """
         reduced = self._reduced.get(key)
         if reduced is None:
@@ -267,10 +307,14 @@ class LatentTerms:
         keep_e: IntArray,
         keep_t: IntArray,
     ) -> _ReducedTerm:
+        """Compute the matrices of the pair term on the shared latents, and the reductions of both sides to them.
+
+        The parameters are those of `_reduced_recipe`.
+        """
         kept_e, reduce_e = EvidenceReduction.of(known_e.cells(enrol), enrol, keep_e)
         if known_e.alike:
             reduce_e = replace(reduce_e, scale=known_e.scale)
-        # fewer columns than latents: the test is its whitened mean
+        # fewer dimensions than latents: represent the test by its whitened mean
         if test.is_cell and self.space.is_wide:
             shared = self._loading(known_t, keep_t)
             B = self._covariance(test, known_t)
@@ -290,7 +334,11 @@ class LatentTerms:
         return _ReducedTerm(reduced_term(kept_e, kept_t), reduce_e, reduce_t)
 
     def _density(self, side: LatentSide, known: Substitution, weight: float) -> QuadraticTerm:
-        """Return the log density given the training classes, up to a constant that does not depend on them."""
+        """Return the log density of a side given its training classes, as a one-sided term, up to a common constant.
+
+        known : change of variables for the training classes
+        weight : factor of the term
+        """
         layout = side.layout
         in_vectors = layout.is_cell and self.space.is_wide
         key = ("alone", *layout.key, known.alike)
@@ -317,7 +365,11 @@ class LatentTerms:
         return QuadraticTerm(key, side.y, matrix, linear + known.shift, constant, weight)  # (V6)
 
     def _substitution(self, layout: Layout, training_classes: TrainingClasses) -> Substitution:
-        """Return the change of variables for a side of these training classes."""
+        """Return the change of variables for the latents of a side.
+
+        layout : positions of the side's latents
+        training_classes : training class of each class of the side
+        """
         alike = []
         roots = []
         shift = np.zeros(layout.width)
@@ -332,12 +384,18 @@ class LatentTerms:
         return Substitution(tuple(alike), shift, tuple(roots))
 
     def _mean(self, layout: Layout, known: Substitution, in_vectors: bool) -> Array:
-        """Return the mean of the evidence, or of the whitened mean, given the training classes."""
+        """Return the expected evidence, or the expected whitened mean if `in_vectors`, given the training classes.
+
+        It is that of the change of variables `known`: 0 for latents without training class.
+        """
         matrix = self.space.whitened if in_vectors else layout.precision
         return matrix @ known.shift  # (V6)
 
     def _loading(self, known: Substitution, latents: IntArray | None = None) -> Array:
-        """Return the whitened loading (D, latents) of the new latents of a cell; None: of all latents."""
+        """Return the whitened loading (D, latents) of a cell's latents after the change of variables `known`.
+
+        latents : indices of the latents; None: all of them
+        """
         if known.alike:
             scale = known.scale if latents is None else known.scale[:, latents]
             return self.space.whitened @ scale
@@ -347,8 +405,12 @@ class LatentTerms:
         return self.space.whitened.take(latents, axis=1)
 
     def _covariance(self, layout: Layout, known: Substitution) -> Array:
-        """Return the (D, D) covariance of the whitened mean of a cell; callers do not change it."""
-        # the assignments of all pairs of training classes have few different sides
+        """Return the covariance of the whitened mean of a single-cell side, (D, D); callers must not change it.
+
+        layout : positions of the side's latents
+        known : change of variables for training classes
+        """
+        # assignments for all pairs of training classes have few distinct sides: cache per side
         key = (*layout.key, known.alike)
         covariance = self._covariances.get(key)
         if covariance is None:
@@ -361,7 +423,7 @@ class LatentTerms:
     def _shared_latents(
         self, enrol: Layout, test: Layout, matches: ClassMatches
     ) -> tuple[IntArray, IntArray]:
-        """Return the numbers of the shared latents, in the enrolment and in the same order in the test."""
+        """Return the indices of the shared latents in the enrolment, and in the same order in the test."""
         keep_e: list[int] = []
         keep_t: list[int] = []
         for (k, classes), block_t in test.blocks.items():
@@ -378,7 +440,12 @@ class LatentTerms:
 def _centred_term(
     term: PairTermMatrices, mean_e: Array, mean_t: Array
 ) -> tuple[Array, Array, float]:
-    """Return the linear parts and the constant of the term in e - mean_e and t - mean_t, expanded in e and t."""
+    """Return the linear parts and the constant of a term in e - mean_e and t - mean_t, expanded in powers of e and t.
+
+    term : matrices of the quadratic form in the evidence e of the enrolment and t of the test
+    mean_e, mean_t : expected evidence of the two sides
+    return : linear part of e, linear part of t, constant
+    """
     cross_e = mean_e @ term.left
     cross_t = multiply(mean_t, term.right)
     square_e = mean_e @ term.row

@@ -1,9 +1,10 @@
-"""Log-sums over assignments, computed in cache-sized blocks: products, then a log-sum-exp.
+"""Log-sums over assignments, computed in cache-sized blocks: matrix products, then a log-sum-exp.
 
-The pair terms of one assignment over two groups of profiles are a thin matrix product: the factors of the two sides
-hold the one-sided terms in two more columns, [E, row, 1] [T, 1, column]'.  All functions accept NumPy arrays and torch
-tensors. Matrices, lists of trials and searches for the best profiles evaluate the same sums, `LogRatios`, and differ
-only in how products are computed.
+The pair terms of one assignment over two groups of profiles are one thin matrix product, [E, row,
+1] [T, 1, column]'. E and T hold a row per profile and test; two more columns add the one-sided
+terms `row` and `column`. Matrices, lists of trials and searches for the best profiles evaluate the
+same sums, `LogRatios`, and differ only in how products are computed. All functions accept NumPy
+arrays and torch tensors.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -25,16 +26,16 @@ BLOCK = 512
 LOG2_E = 1.0 / math.log(2.0)
 
 MAX_EXPONENT = 80.0
-"""Largest exponent: exp of more overflows float32, and exp of less than its negative loses precision."""
+"""Largest exponent: a larger one overflows float32, and one below its negative loses precision."""
 
 MIN_RELIABLE_SUM = 1e-280
-"""Smallest sum of exponentials that cannot have lost terms to underflow."""
+"""Smallest sum of exponentials that is exact: smaller ones may have lost terms to underflow."""
 
 BAND_NUMBERS = 2**22
-"""Size of a band of rows, in numbers, if the matrix is not written in place."""
+"""Number of elements of a band of rows, if the matrix is not written in place."""
 
 GATHER_CHUNK = 2**11
-"""Number of trials whose rows are gathered at a time; both gathered blocks fit in the cache."""
+"""Number of trials whose rows are gathered at a time, so that both gathered blocks fit in the cache."""
 
 RowIndex = slice | AnyArray
 """Selection of rows: a slice, or an array of row numbers."""
@@ -42,16 +43,18 @@ RowIndex = slice | AnyArray
 
 @dataclass(frozen=True)
 class OffsetSum:
-    """Sum over assignments that share a product: log sum over w of exp(rows[i, w] + columns[j, w]).
+    """Sum over assignments w that share a product: for row i and column j, log sum over w of
+    exp(rows[i, w] + columns[j, w]).
 
-    rows, columns : (P, assignments), (T, assignments) float64, at most 0
+    rows : (P, assignments) float64, at most 0
+    columns : (T, assignments) float64, at most 0
     """
 
     rows: AnyArray
     columns: AnyArray
 
     def block(self, rows: RowIndex, columns: RowIndex) -> AnyArray:
-        """Return the sum for every (row, column) pair of a block."""
+        """Return the sums for every pair of some rows and some columns, (rows, columns)."""
         a = self.rows[rows]
         b = self.columns[columns]
         xp = namespace(a)
@@ -60,18 +63,19 @@ class OffsetSum:
         is_lost = total < MIN_RELIABLE_SUM
         total[is_lost] = 1.0
         logs = xp.log(total)
-        # underflow, where the largest row and column offsets belong to different assignments: add these pairs in logs
+        # underflow occurs where the largest row and column offsets belong to different assignments: use logs there
         if bool(is_lost.any()):
             i, j = xp.where(is_lost)
             logs[is_lost] = _log_sum_rows(a[i] + b[j])
         return logs
 
     def pairs(self, rows: RowIndex, columns: RowIndex) -> AnyArray:
-        """Return the sum for a list of (row, column) pairs."""
+        """Return the sums for a list of n pairs (row, column), (n,)."""
         return _log_sum_rows(self.rows[rows] + self.columns[columns])
 
 
 def _log_sum_rows(values: AnyArray) -> AnyArray:
+    """Return the log of the sum of exponentials of every row, (n,), for values (n, assignments)."""
     if is_torch(values):
         return values.logsumexp(1)
     return log_sum([column.copy() for column in np.asarray(values).T])
@@ -79,10 +83,12 @@ def _log_sum_rows(values: AnyArray) -> AnyArray:
 
 @dataclass(frozen=True)
 class TermProduct:
-    """Pair terms of one assignment for all pairs of two groups: left @ right'.
+    """Pair terms of one assignment for all pairs of P profiles and T tests: left @ right'.
 
-    left, right : (P, rho + 2), (T, rho + 2)
-    offsets : sum over further assignments with the same product, relative to it
+    left : (P, width) factor of the profiles, one-sided terms included
+    right : (T, width) factor of the tests, one-sided terms included
+    offsets : log-sum over assignments with the same product, relative to it; None: a single
+        assignment
     """
 
     left: AnyArray
@@ -90,14 +96,14 @@ class TermProduct:
     offsets: OffsetSum | None = None
 
     def block(self, rows: RowIndex, columns: RowIndex) -> AnyArray:
-        """Return the values for every (row, column) pair of a block."""
+        """Return the values for every pair of some rows and some columns, (rows, columns)."""
         value = self.left[rows] @ self.right[columns].T
         if self.offsets is not None:
             value += cast(self.offsets.block(rows, columns), dtype_name(value))
         return value
 
     def pairs(self, rows: AnyArray, columns: AnyArray) -> AnyArray:
-        """Return the values for a list of (row, column) pairs."""
+        """Return the values for a list of n pairs (row, column), (n,)."""
         value = _row_dots(self.left, self.right, rows, columns)
         if self.offsets is not None:
             value += cast(self.offsets.pairs(rows, columns), dtype_name(value))
@@ -111,26 +117,32 @@ class TermProduct:
 
 @dataclass(frozen=True)
 class AssignmentSum:
-    """log (sum of exp(products) + exp(constant)).
+    """Sum over assignments: log(sum over products of exp(product) + exp(constant)).
 
-    constant : log weight of the assignments without shared classes; None: there are none
+    products : pair terms of the assignments that share classes
+    constant : log weight of the assignments that share nothing; None: there are none
     """
 
     products: tuple[TermProduct, ...]
     constant: float | None = None
 
     def evaluate(self, value_of: Callable[[TermProduct], AnyArray]) -> AnyArray | float:
-        """Return the sum, given a function that computes the values of a product."""
+        """Return the sum, as an array, or as a number if there are no products.
+
+        value_of : function that returns the values of a product
+        """
         if not self.products:
-            # a side of the ratio without assignments is impossible
+            # without any assignment the sum is 0, and its log minus infinity
             return -math.inf if self.constant is None else self.constant
         return log_sum([value_of(product) for product in self.products], self.constant)
 
 
 class LogRatios:
-    """Log ratios of sums over assignments to the last sum, for two groups of profiles.
+    """Log ratios of sums over assignments to the last of them, for two groups of profiles.
 
     A likelihood ratio has two sums; log-likelihoods of hypotheses have one sum per hypothesis.
+
+    sums : at least two sums; the last is the reference
     """
 
     def __init__(self, *sums: AssignmentSum) -> None:
@@ -139,15 +151,16 @@ class LogRatios:
 
     @property
     def dtype(self) -> str | None:
-        """Name of the factors' dtype; None if there are only constants."""
+        """Name of the type of the factors, such as "float32"; None if the ratios are constants."""
         return dtype_name(self.products[0].left) if self.products else None
 
     @property
     def product_counts(self) -> tuple[int, int] | None:
-        """Number of products in numerator and denominator of a simple ratio; None if the ratio is not simple.
+        """Numbers of products in numerator and denominator of a simple ratio, as fast paths support
+        it; None for others.
 
-        In a simple ratio only the denominator has a constant, which is 0, and no product has offsets. Fast paths
-        support nothing else.
+        A simple ratio has two sums. Only the denominator has a constant, which is 0, and no product
+        has offsets.
         """
         numerator, *_, denominator = self.sums
         if len(self.sums) > 2 or numerator.constant is not None or denominator.constant != 0.0:
@@ -157,7 +170,7 @@ class LogRatios:
         return len(numerator.products), len(denominator.products)
 
     def rows(self, rows: slice) -> LogRatios:
-        """Return the sums restricted to some rows."""
+        """Return the ratios restricted to some rows."""
         return LogRatios(
             *(
                 replace(term_sum, products=tuple(p.rows(rows) for p in term_sum.products))
@@ -168,7 +181,7 @@ class LogRatios:
     def ratios(self, value_of: Callable[[TermProduct], AnyArray]) -> list[AnyArray | float]:
         """Return the log ratio of each sum, except the last, to the last sum.
 
-        value_of : computes the values of a product, for a block or for a list of pairs
+        value_of : function that returns the values of a product, for a block or for a list of pairs
         """
         *values, reference = [term_sum.evaluate(value_of) for term_sum in self.sums]
         if isinstance(reference, float) and reference == 0.0:
@@ -178,16 +191,19 @@ class LogRatios:
         return values
 
     def block(self, rows: RowIndex, columns: RowIndex) -> list[AnyArray | float]:
-        """Return the ratios for every (row, column) pair of a block."""
+        """Return the ratios for every pair of some rows and some columns, (rows, columns) each."""
         return self.ratios(lambda product: product.block(rows, columns))
 
     def pairs(self, rows: AnyArray, columns: AnyArray) -> list[AnyArray | float]:
-        """Return the ratios for a list of (row, column) pairs."""
+        """Return the ratios for a list of n pairs (row, column), (n,) each."""
         return self.ratios(lambda product: product.pairs(rows, columns))
 
 
 def _row_dots(left: AnyArray, right: AnyArray, rows: AnyArray, columns: AnyArray) -> AnyArray:
-    """Return the (n,) dot products of rows of `left` with rows of `right`."""
+    """Return the dot products of rows of `left` with rows of `right`, (n,).
+
+    rows, columns : (n,) row numbers in `left` and in `right`
+    """
     if not isinstance(left, np.ndarray):
         return (left[rows] * right[columns]).sum(-1)
     dots = np.empty(len(rows), dtype=left.dtype)
@@ -204,9 +220,12 @@ def _row_dots(left: AnyArray, right: AnyArray, rows: AnyArray, columns: AnyArray
 
 
 def log_sum(arrays: Sequence[AnyArray], constant: float | None = None) -> AnyArray:
-    """Return log (sum of exp(arrays) + exp(constant)), elementwise.
+    """Return log(sum of exp(arrays) + exp(constant)), elementwise.
 
-    NumPy arrays are overwritten: all passes work in place.
+    NumPy arrays are overwritten, because all passes work in place.
+
+    arrays : at least one, of equal shapes
+    constant : number; None: no constant
     """
     # a single term needs no exponentials; this is the usual case of one-view models
     first = arrays[0]
@@ -263,7 +282,8 @@ def fill_matrix(
 ) -> None:
     """Write the ratios of all rows and columns, block by block.
 
-    outs : (rows, columns) result of each sum except the last
+    outs : (rows, columns) array for each sum except the last
+    threads : number of threads; None: all processors
     """
     n_rows, n_columns = outs[0].shape
     if is_torch(outs[0]):
@@ -300,9 +320,10 @@ def fill_matrix(
 
 
 class BestRows:
-    """Best rows of every column of a matrix that is computed in bands of rows.
+    """Best rows of every column of a score matrix that is computed in bands of rows.
 
-    numbers, scores : (columns, top), best first; unused entries are -1 and minus infinity
+    numbers : (columns, top) row numbers, best first; -1 where there are fewer rows
+    scores : (columns, top) their scores; minus infinity where there are fewer rows
     """
 
     def __init__(self, n_columns: int, top: int) -> None:
@@ -310,7 +331,12 @@ class BestRows:
         self.scores: FloatArray = np.full((n_columns, top), -np.inf)
 
     def add(self, scores: AnyArray, rows: IntArray, columns: RowIndex = slice(None)) -> None:
-        """Update the best rows of some columns with the scores (rows, columns) of further rows."""
+        """Update the best rows of some columns with further rows.
+
+        scores : (rows, columns) scores of the further rows
+        rows : (rows,) their row numbers
+        columns : the columns to update
+        """
         values = to_host(scores).T
         top = self.numbers.shape[1]
         # preselect without order: sorting all rows would take longer than scoring them
@@ -321,9 +347,11 @@ class BestRows:
         self.merge(rows[positions], values, columns)
 
     def merge(self, numbers: IntArray, scores: FloatArray, columns: RowIndex = slice(None)) -> None:
-        """Update the best rows of some columns with n candidate rows per column.
+        """Update the best rows of some columns with n candidates per column.
 
-        numbers, scores : (columns, n) row numbers of the candidates and their scores
+        numbers : (columns, n) row numbers of the candidates
+        scores : (columns, n) their scores
+        columns : the columns to update
         """
         all_scores = np.concatenate([self.scores[columns], scores], axis=1)
         # a stable sort, so that equal scores keep the order of the profiles whatever the bands are
@@ -334,6 +362,6 @@ class BestRows:
 
 
 def row_bands(n_rows: int, n_columns: int, min_rows: int = 1) -> list[slice]:
-    """Return slices of rows, each as large as memory allows."""
+    """Divide the rows of a matrix into slices of at most `BAND_NUMBERS` elements, but at least `min_rows` rows."""
     step = max(min_rows, BAND_NUMBERS // max(n_columns, 1))
     return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]

@@ -1,4 +1,4 @@
-"""Matrices of a pair term: from latents, from vectors, and as published."""
+"""Matrices of a pair term: computed from evidence on latents, from vectors, and as the paper published them."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -13,12 +13,17 @@ from ..backend import NUMPY
 
 
 class PairTermMatrices(NamedTuple):
-    """log p(e, t | assignment) - log p(e) - log p(t) as a quadratic form of the two sides' evidence.
+    """Pair term of two sides as a quadratic form: log p(e, t | assignment) - log p(e) - log p(t).
+
+    e and t are the data of the enrolment and the test, y_e (r_e,) and y_t (r_t,) their evidence as
+    row vectors:
 
     value = (y_e left)(y_t right)' + y_e row y_e' + y_t column y_t' + constant
 
-    left, right : (r_e, rho), (r_t, rho); `right` may be a diagonal
-    row, column : (r_e, r_e), (r_t, r_t) symmetric
+    left : (r_e, m) with m the number of latents or dimensions that couple the two sides
+    right : (r_t, m), or (r_t,) for a diagonal matrix
+    row, column : (r_e, r_e) and (r_t, r_t), symmetric
+    constant : number
     """
 
     left: Array
@@ -37,16 +42,22 @@ class PairTermMatrices(NamedTuple):
 
 
 def log_evidence_matrix(N: Array) -> tuple[Array, float]:
-    """Return (r, r) W and constant k with  log of the integral of evidence x prior = y W y' + k."""
+    """Return W (r, r) and k so that y W y' + k is the log of the integral over z of exp(y'z - z'Nz/2) N(z; 0, I).
+
+    y is the evidence and N (r, r) the evidence matrix of the latents z (V1 in docs/math.md).
+    """
     lower = NUMPY.cholesky(np.eye(len(N)) + N)
     W = 0.5 * NUMPY.cho_solve(lower, np.eye(len(N)))
     return symmetric_part(W), -float(np.log(lower.diagonal()).sum())  # (V1)
 
 
 def reduce_evidence(N: Array, keep: IntArray) -> tuple[Array, Array]:
-    """Integrate out all latents but those in `keep`.
+    """Integrate out all latents except those in `keep`.
 
-    Returns (rho, rho) N_kept and the map M, (r, rho), with y_kept = y M.
+    N : (r, r) evidence matrix
+    keep : (m,) indices of the latents to keep
+    return : evidence matrix of the kept latents (m, m), and the map M (r, m) that reduces evidence
+        y to y M
     """
     others = np.setdiff1d(np.arange(len(N)), keep)
     M = np.zeros((len(N), len(keep)))
@@ -62,8 +73,9 @@ def reduce_evidence(N: Array, keep: IntArray) -> tuple[Array, Array]:
 
 
 def latent_term(N_e: Array, N_t: Array, keep_e: IntArray, keep_t: IntArray) -> PairTermMatrices:
-    """Return the term of two sides that share some latents.
+    """Return the pair term of two sides that share some latents.
 
+    N_e, N_t : evidence matrices of the two sides
     keep_e, keep_t : indices of the shared latents on each side, in the same order
     """
     # integrate out the latents that are not shared, on each side (V2)
@@ -74,7 +86,10 @@ def latent_term(N_e: Array, N_t: Array, keep_e: IntArray, keep_t: IntArray) -> P
 
 
 def reduced_term(kept_e: Array, kept_t: Array) -> PairTermMatrices:
-    """Return the term of two sides whose evidence was reduced to the shared latents."""
+    """Return the pair term of two sides whose evidence was reduced to the shared latents.
+
+    kept_e, kept_t : (m, m) evidence matrices of the two sides on the shared latents
+    """
     # evidence on the same latents adds up: log p(e, t) has W of the sum, and the cross term is 2 y_e W y_t'
     joint, k_joint = log_evidence_matrix(kept_e + kept_t)
     W_e, k_e = log_evidence_matrix(kept_e)
@@ -85,10 +100,14 @@ def reduced_term(kept_e: Array, kept_t: Array) -> PairTermMatrices:
 
 
 def vector_term(A: Array, B: Array, R: Array) -> PairTermMatrices:
-    """Return the term of two vectors e, t with covariances A, B and cross-covariance R: log p(e | t) - log p(e)."""
+    """Return the pair term of two vectors e and t: log p(e | t) - log p(e).
+
+    A, B : (D, D) covariances of e and of t
+    R : (D, D) cross-covariance of e and t
+    """
     lower_e = NUMPY.cholesky(A)
     lower_t = NUMPY.cholesky(B)
-    # e given t has the mean t gain, and a covariance that is positive definite whatever is shared
+    # given t, e has the mean t gain; its covariance is positive definite even if the two share all latents
     gain = NUMPY.cho_solve(lower_t, R.T)
     lower = NUMPY.cholesky(A - R @ gain)
     cross = NUMPY.cho_solve(lower, gain.T)
@@ -99,14 +118,17 @@ def vector_term(A: Array, B: Array, R: Array) -> PairTermMatrices:
 
 
 def predictive_term(kept: Array, shared: Array, B: Array) -> tuple[PairTermMatrices, Array]:
-    """Return the term of a profile of several cells and one vector, and the (rho, D) loading of the profile's evidence.
+    """Return the pair term of a profile of several cells and a single vector, and the loading of
+    the profile's evidence.
 
-    Let z ~ N(0, I) be the shared latents, and shared z their contribution to the vector, whose covariance is B. The
-    profile's evidence y on z gives shared z the mean y loading and a covariance S, so that the vector is
-    N(y loading, B - shared shared' + S), against N(0, B) without the profile.
+    Let z ~ N(0, I) be the shared latents. Without the profile the vector is N(0, B). The profile's
+    evidence y on z gives the contribution `shared` z to the vector the mean y loading and a
+    covariance S; the vector is then N(y loading, B - shared shared' + S).
 
-    kept : (rho, rho) the profile's evidence matrix of the shared latents
-    shared : (D, rho)
+    kept : (m, m) evidence matrix of the profile on the m shared latents
+    shared : (D, m) loading of the shared latents
+    B : (D, D) covariance of the vector
+    return : the term in (y loading) and the vector, and the loading (m, D)
     """
     lower = NUMPY.cholesky(np.eye(len(kept)) + kept)
     loading = NUMPY.cho_solve(lower, shared.T)
@@ -123,11 +145,13 @@ def predictive_term(kept: Array, shared: Array, B: Array) -> tuple[PairTermMatri
 
 
 def published_term(N_e: Array, N_t: Array, scale: Array) -> PairTermMatrices:
-    """Return the term of a hypothesis that shares one of two views, with the covariance that the paper printed.
+    """Return the pair term of a hypothesis that shares one of two views, with the covariance that the paper printed.
 
-    In the paper all four blocks of the covariance are equal, with the covariance of the shared view counted twice
-    (docs/errata.md). This is the term that shares everything, with the loading of that view times sqrt 2.
+    In the paper all four blocks of the covariance are equal, and count the covariance of the shared
+    view twice (docs/errata.md). So this is the term that shares everything, with the loading of
+    that view times sqrt 2.
 
+    N_e, N_t : (r, r) evidence matrices of the two sides
     scale : (r,) sqrt 2 for latents of the shared view, else 1
     """
     joint, k_joint = log_evidence_matrix(scale[:, None] * (N_e + N_t) * scale)
@@ -139,4 +163,5 @@ def published_term(N_e: Array, N_t: Array, scale: Array) -> PairTermMatrices:
 
 
 def symmetric_part(matrix: Array) -> Array:
+    """Return the mean of a square matrix and its transpose."""
     return (matrix + matrix.T) / 2

@@ -1,12 +1,13 @@
 """Pair terms: the log-ratio of a profile and a test under one assignment of classes.
 
-For profile e, test t and an assignment w, the log-ratio against "nothing shared, no known class" has the same shape
-in every scorer (docs/math.md, section 9.3)::
+For profile e, test t and an assignment w, F_w(e, t) is the log-ratio against "nothing shared, only
+new classes". It has the same form in every scorer (docs/math.md, section 9.3)::
 
     F_w(e, t) = c + a(e) + b(t) + l(e) . r(t)
 
-A scorer returns it as a list of `PairTerm`, which are added up. Scorers of different columns are combined by
-concatenating their lists, with a weight per scorer.
+with a constant c, one-sided terms a and b, and the inner product of two vectors l and r. A scorer
+returns F_w as a list of `PairTerm`, which are added up. Scorers of different columns are combined
+by joining their lists, with a weight per scorer.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -26,16 +27,17 @@ from .assignments import NEW_CLASS, CellTable, ClassMatches, TrainingClasses
 T = TypeVar("T")
 
 JOINT_WEIGHT = "together"
-"""Key of the weight of joint evidence: what an expert adds for several views beyond the sum over single views."""
+"""Key of the weight of joint evidence: what an expert's term for several views adds to its terms for single views."""
 
 
 class QuadraticTerm(NamedTuple):
-    """weight * (x M x' + x . linear + constant), for every vector x of one side.
+    """Quadratic function of every vector x of one side: weight * (x M x' + x . linear + constant).
 
     key : terms of one side with equal keys have equal values and matrices
     values : (n, w) vectors x
-    matrix : (w, w) M, or its diagonal (w,); None is 0
-    linear : (w,); None is 0
+    matrix : M (w, w), or its diagonal (w,); None: 0
+    linear : (w,); None: 0
+    constant, weight : numbers
     """
 
     key: Hashable
@@ -46,14 +48,14 @@ class QuadraticTerm(NamedTuple):
     weight: float = 1.0
 
     def weighted(self, expert: Hashable, weight: float) -> QuadraticTerm:
-        """Return the term as part of a committee: weighted, with the expert as a prefix of its key."""
+        """Return the term as part of a committee: multiplied by `weight`, with the expert's number in its key."""
         return self._replace(key=(expert, self.key), weight=weight * self.weight)
 
     def evaluate(self, squares: dict[Hashable, AnyArray]) -> AnyArray:
-        """Return the (n,) values of the term.
+        """Return the values of the term, (n,).
 
-        squares : cache of x M x' by key. All assignments of a comparison share it, because their training classes
-            change `linear` and `constant` only.
+        squares : cache of x M x' by key. All assignments of a comparison share it, because their
+            training classes change only `linear` and `constant`
         """
         x = self.values
         if self.key not in squares:
@@ -67,11 +69,13 @@ class QuadraticTerm(NamedTuple):
 
 
 class PairTerm(NamedTuple):
-    """weight * (x left) (y right)' + row(x) + column(y), for vectors x of the enrolment and y of the test.
+    """Function of a vector x of the enrolment and y of the test: weight * (x left) (y right)' + row(x) + column(y).
 
-    key : terms of the same sides with equal keys differ only in the linear and constant parts of row and column
-    left, right : (w, rho), or the diagonal (w,) of a diagonal matrix
+    key : terms of the same sides with equal keys differ only in the linear and constant parts of
+        row and column
+    left, right : (w, m), or the diagonal (w,) of a diagonal matrix
     row, column : one-sided terms, which hold the vectors x and y
+    weight : number that multiplies the two-sided part; row and column have their own
     """
 
     key: Hashable
@@ -82,7 +86,7 @@ class PairTerm(NamedTuple):
     weight: float = 1.0
 
     def weighted(self, expert: Hashable, weight: float) -> PairTerm:
-        """Return the term as part of a committee: weighted, with the expert as a prefix of its key."""
+        """Return the term as part of a committee: multiplied by `weight`, with the expert's number in its key."""
         return PairTerm(
             (expert, weight, self.key),
             self.left,
@@ -94,18 +98,18 @@ class PairTerm(NamedTuple):
 
 
 def multiply(x: AnyArray, matrix: Array) -> AnyArray:
-    """Return x @ matrix; a vector stands for a diagonal matrix."""
+    """Return x @ matrix; a 1-D `matrix` stands for a diagonal matrix."""
     factor = like(matrix, x)
     return x * factor if matrix.ndim == 1 else x @ factor
 
 
 def row_products(a: AnyArray, b: AnyArray) -> AnyArray:
-    """Return the (n,) dot products of the rows of two (n, m) arrays, without an (n, m) temporary."""
+    """Return the dot products (n,) of the rows of two (n, m) arrays, without an (n, m) temporary."""
     return namespace(a).einsum("ij,ij->i", a, b)
 
 
 class PairTerms(Protocol):
-    """Pair terms of a scorer. Prepared sides are opaque to the engine.
+    """Interface by which a scorer provides pair terms; its prepared sides are opaque to the scoring engine.
 
     base : base views
     is_llr : whether the scores are likelihood ratios
@@ -117,31 +121,46 @@ class PairTerms(Protocol):
     def is_llr(self) -> bool: ...
 
     def prepare(self, table: CellTable, y: AnyArray) -> Any:
-        """Return a prepared side: profiles with one table, from their evidence y of (profiles, cells, r)."""
+        """Return a group of profiles in the scorer's own representation, a prepared side.
+
+        table : common cell table of the profiles
+        y : (profiles, cells, r) their evidence
+        """
         ...
 
     def side_terms(self, side: Any, training_classes: TrainingClasses) -> list[QuadraticTerm]:
-        """Return the log ratio of the likelihood given these training classes to that of new classes.
+        """Return terms whose sum is the log ratio of a side's likelihood as these training classes
+        to that as new classes.
 
-        The result is a sum of terms; it is empty if the sum is 0.
+        The list is empty if the sum is 0.
+
+        side : prepared side
+        training_classes : training class of each class of the side
         """
         ...
 
     def assignment_terms(
         self, enrol: Any, test: Any, training_classes: TrainingClasses, matches: ClassMatches
     ) -> list[PairTerm]:
-        """Return the terms of one assignment, given the training classes of the enrolment.
+        """Return terms whose sum is the log-ratio of one assignment; the list is empty if the sum is 0.
 
-        The result is a sum of terms; it is empty if the sum is 0.
+        enrol, test : prepared sides
+        training_classes : training class of each class of the enrolment
+        matches : match of each class of the test
         """
         ...
 
 
 @dataclass
 class ScoreTerms:
-    """Pair terms of a score e . t + square (|e|^2 + |t|^2), used for the hypothesis that all views are shared.
+    """Pair terms of a score e . t + square * (|e|^2 + |t|^2) of vectors e and t, such as the cosine.
 
-    encode : maps sums of evidence (n, r) and the number of vectors per sum to vectors (n, w)
+    The score applies if the sides share all views, and is 0 otherwise.
+
+    base : base views
+    encode : function from sums of evidence (n, r) and the number of vectors per sum to vectors (n,
+        w)
+    square : factor of the squared lengths
     """
 
     base: Views
@@ -173,10 +192,13 @@ class ScoreTerms:
 
 @dataclass(frozen=True, eq=False)
 class ExpertTerms:
-    """Pair terms of one expert of a committee, with its columns of y and its weights.
+    """One expert of a committee: its pair terms, its columns of the evidence, and its weights.
 
+    pair_terms : pair terms of the expert
+    columns : its columns of the committee's evidence
     weights : {view of the expert, or `JOINT_WEIGHT`: weight}
-    class_numbers : {view: (classes,)} the expert's number of each training class of the committee; -1: unseen
+    class_numbers : {view: (classes,)} the expert's number of each training class of the committee;
+        -1: not seen by the expert
     """
 
     pair_terms: PairTerms
@@ -185,7 +207,7 @@ class ExpertTerms:
     class_numbers: Mapping[str, Sequence[int]]
 
     def number(self, view: str, training_class: int) -> int:
-        """Return the expert's number for a training class of the committee; -1 if the expert has no such class."""
+        """Return the expert's number of a training class of the committee; -1 if the expert was not trained on it."""
         if training_class < 0 or view not in self.class_numbers or view not in self.weights:
             return -1
         return int(self.class_numbers[view][training_class])
@@ -193,7 +215,10 @@ class ExpertTerms:
     def split_by_view(
         self, classes: tuple[tuple[T, ...], ...], neutral: T
     ) -> Iterator[tuple[tuple[tuple[T, ...], ...], float]]:
-        """Yield the summands of (V10): the classes restricted to one view or to all, with a weight.
+        """Yield the summands of the committee's term (V10 in docs/math.md): classes restricted to
+        some views, and a weight.
+
+        The views are each single view, and all views together.
 
         classes : per base view, the training class or the match of each class
         neutral : value of a class outside the restriction
@@ -221,7 +246,13 @@ class ExpertTerms:
 
 
 class ExpertCall(NamedTuple):
-    """Weight of an expert's terms in an assignment, and the arguments to compute them."""
+    """Call of an expert for an assignment: the arguments that give its terms, and their weight.
+
+    expert : position of the expert in the committee
+    training_classes : training classes of the enrolment, in the expert's numbers
+    matches : match of each class of the test, in the expert's numbers; empty for terms of one side
+    weight : factor of the terms
+    """
 
     expert: int
     training_classes: TrainingClasses
@@ -234,12 +265,17 @@ MAX_CACHED_CALLS = 2**12
 
 
 class JointTerms:
-    """Pair terms of a committee: weighted sums over experts of different columns (docs/math.md, section 9.8).
+    """Pair terms of a committee: weighted sums over experts with different columns (docs/math.md, section 9.8).
 
-    An expert has a weight per view, and one for several views together. For an assignment about views V, with G(S)
-    the expert's term restricted to the views S, the committee's term is
+    An expert has a weight per view, and a joint weight for several views together. Consider an
+    assignment that shares classes of the views V. With G(S) the expert's term restricted to the
+    views S, the committee's term is the sum over experts of
 
-        F = sum of weight[v] G({v}) over v in V  +  joint weight (G(V) - sum of G({v}))  (V10)
+        sum over v in V of weight[v] G({v})  +  joint weight * (G(V) - sum over v in V of G({v}))
+        (V10)
+
+    base : base views of the committee
+    experts : the experts
     """
 
     def __init__(self, base: Sequence[str], experts: Sequence[ExpertTerms]) -> None:
@@ -256,7 +292,7 @@ class JointTerms:
         return all(expert.pair_terms.is_llr for expert in self.experts)
 
     def prepare(self, table: CellTable, y: AnyArray) -> list[Any]:
-        """Return one prepared side per expert."""
+        """Return one prepared side per expert, from its columns of the evidence."""
         sides = []
         for expert, view_numbers in zip(self.experts, self._view_numbers, strict=True):
             classes = tuple(table.classes[i] for i in view_numbers)
@@ -292,7 +328,11 @@ class JointTerms:
     def _expert_calls(
         self, training_classes: TrainingClasses, matches: ClassMatches | None
     ) -> list[ExpertCall]:
-        """Return the calls to all experts for one assignment; for the terms of one side if `matches` is None."""
+        """Return the calls of all experts for one assignment.
+
+        training_classes : training classes of the enrolment, in the committee's numbers
+        matches : match of each class of the test; None: calls for the terms of one side
+        """
         key = (training_classes, matches)
         calls = self._calls.get(key)
         if calls is None:
@@ -307,7 +347,10 @@ class JointTerms:
     def _calls_of_expert(
         self, k: int, training_classes: TrainingClasses, matches: ClassMatches | None
     ) -> Iterator[ExpertCall]:
-        """Yield the calls of one expert, with classes and matches in its own views and class numbers."""
+        """Yield the calls of expert k, with classes and matches in its own views and class numbers.
+
+        training_classes, matches : see `_expert_calls`
+        """
         expert = self.experts[k]
         views = list(zip(expert.pair_terms.base, self._view_numbers[k], strict=True))
         expert_classes = tuple(
@@ -327,7 +370,11 @@ class JointTerms:
 
 
 def expert_class_numbers(names: Names, expert_names: Names) -> Sequence[int]:
-    """Return the expert's number of each named class; -1: not among its training classes."""
+    """Return the expert's number of each named class; -1: not a training class of the expert.
+
+    names : class names of the committee
+    expert_names : class names of the expert, in the order of their numbers
+    """
     if np.array_equal(names, expert_names):
         return range(len(expert_names))
     numbers = {name: i for i, name in enumerate(expert_names.tolist())}

@@ -1,7 +1,7 @@
 """Profiles: the evidence of enrolled vectors, ready to be scored.
 
-A profile is a sum: the evidence of its vectors, cell by cell, with the labels of the cells. Which classes of two
-profiles are the same is decided when they are compared.
+A profile is the sum of the evidence of its vectors per cell (combination of classes), with the
+labels of the cells. Which classes of two profiles are the same is decided when they are compared.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from ..labels import as_array, encode_labels, exact_names, label_columns, row_ke
 from .question import check_view
 
 Enrolment = Literal["exact", "average"]
+"""Method of enrolment. exact: evidence of all vectors is added up; average: vectors are averaged and count as one."""
 
 
 @dataclass(frozen=True)
 class CellLabels:
-    """Labels of the cells in one view.
+    """Labels of R cells in one view.
 
     names : (C,) class names in sorted order
-    codes : (R,) class of each cell; -1: missing label, which is a class of its own
+    codes : (R,) number of each cell's class name; -1: missing label, which is a class of its own
     """
 
     names: Names
@@ -36,11 +37,13 @@ class CellLabels:
 
 @dataclass(frozen=True, eq=False)
 class Profiles:
-    """Enrolled or test sides of trials. One row of `y` is one cell of one profile.
+    """Enrolled or test sides of trials: P profiles with R cells in total.
+
+    Each row of `y` holds one cell of one profile; `len(profiles)` is P.
 
     ids : (P,) names of the profiles
     counts : (P,) number of vectors per profile
-    y : (R, r) evidence of each cell in the latent space, NumPy or torch
+    y : (R, r) evidence of each cell in the latent space, NumPy array or torch tensor
     weights : (R,) number of vectors that a cell's evidence counts as
     owner : (R,) number of each cell's profile, ascending
     model : fingerprint of the model that computed the evidence
@@ -59,7 +62,10 @@ class Profiles:
         return len(self.ids)
 
     def number(self, ids: ArrayLike) -> IntArray:
-        """Return the positions of profiles by id."""
+        """Return the positions of the profiles with these ids; for repeated ids the first.
+
+        Raise `LabelError` for an unknown id.
+        """
         names = _as_ids([ids] if np.ndim(ids) == 0 else ids).tolist()
         # in reverse, so that the first of repeated ids counts
         position_of = {name: i for i, name in reversed(list(enumerate(self.ids.tolist())))}
@@ -71,15 +77,15 @@ class Profiles:
         return np.asarray([position_of[name] for name in names], dtype=np.int64)
 
     def __getitem__(self, which: slice | AnyArray) -> Profiles:
-        """Return profiles by position: a slice, numbers or a mask; a single number returns a set of one."""
+        """Return profiles by position: a slice, numbers or a mask; a single number returns one profile."""
         return self.take(np.atleast_1d(np.arange(len(self))[which]))
 
     def select(self, ids: ArrayLike) -> Profiles:
-        """Return profiles by id, in the order of `ids`."""
+        """Return the profiles with these ids, in the order of `ids`."""
         return self.take(self.number(ids))
 
     def take(self, numbers: ArrayLike) -> Profiles:
-        """Return profiles by position; positions may repeat."""
+        """Return the profiles at these positions, which may repeat."""
         numbers = np.arange(len(self))[np.asarray(numbers, dtype=np.int64)]
         bounds = np.searchsorted(self.owner, np.arange(len(self) + 1))
         # the cells of a profile are consecutive rows
@@ -112,10 +118,22 @@ def sum_evidence(
     method: Enrolment = "exact",
     weights: Array | None = None,
 ) -> Profiles:
-    """Return profiles from the evidence y, (n, r), of vectors: the sum per profile and cell.
+    """Return profiles from the evidence of single vectors, summed per profile and cell.
 
+    Parameters
+    ----------
+    y : (n, r) evidence of the vectors
     ids : profile of each vector; None: one profile per vector
-    base : base views of the model; `labels` may contain any of them
+    labels : {view: label of each vector}; None: all vectors of a profile are one cell
+    base : base views of the model, the possible views of `labels`
+    model : fingerprint of the model that computed the evidence
+    method : "exact", or "average" to divide the evidence of a profile by its weight, so that it
+        counts as one vector
+    weights : (n,) weight of each vector; None: 1
+
+    Returns
+    -------
+    Profiles
     """
     if weights is not None:
         weights = _check_weights(weights, len(y), "vectors")
@@ -155,11 +173,29 @@ def from_sums(
     width: int,
     model: str,
 ) -> Profiles:
-    """Return profiles from precomputed sums of evidence, one row of `y` per cell; see `Profiles` for the arguments."""
+    """Return profiles from precomputed sums of evidence.
+
+    Parameters
+    ----------
+    y : (cells, width) evidence of each cell
+    weights : (cells,) number of vectors that each cell counts as
+    owner : (cells,) number of each cell's profile, ascending
+    ids : (profiles,) names of the profiles; None: 0, 1, ...
+    labels : {view: label of each cell}
+    base : base views of the model, the possible views of `labels`
+    width : expected number of columns
+    model : fingerprint of the model that computed the evidence
+
+    Returns
+    -------
+    Profiles
+    """
     owners = np.asarray(owner)
     n = len(owners)
     if tuple(y.shape) != (n, width):
-        raise DataError(f"evidence of {n} cells has shape {(n, width)}; got {tuple(y.shape)}")
+        raise DataError(
+            f"y must have one row of evidence per cell, shape {(n, width)}; got shape {tuple(y.shape)}"
+        )
     cell_weights = _check_weights(weights, n, "cells")
     if n == 0 or owners.dtype.kind not in "iu" or not _is_consecutive(owners):
         raise DataError(
@@ -168,8 +204,10 @@ def from_sums(
     n_profiles = int(owners[-1]) + 1
     names = np.arange(n_profiles) if ids is None else _as_ids(ids)
     if len(names) != n_profiles:
-        raise LabelError(f"there are {n_profiles} profiles and {len(names)} ids")
-    # weighted vectors may add up to less than one
+        raise LabelError(
+            f"ids must have one name per profile; got {len(names)} ids for {n_profiles} profiles in owner"
+        )
+    # the weights of a profile's vectors may add up to less than one vector
     counts = np.maximum(np.rint(np.bincount(owners, cell_weights)), 1).astype(np.int64)
     cell_labels = {}
     for view, column in label_columns(labels or {}, None).items():
@@ -179,7 +217,10 @@ def from_sums(
 
 
 def _check_weights(weights: ArrayLike, n: int, what: str) -> Array:
-    """Return weights as float64; raise DataError if they are not n positive numbers."""
+    """Return weights as float64; raise `DataError` unless they are n positive numbers.
+
+    what : "vectors" or "cells", for the message
+    """
     values = np.asarray(weights)
     is_numeric = values.shape == (n,) and values.dtype.kind in "iuf"
     if not is_numeric or not (np.isfinite(values) & (values > 0)).all():
@@ -188,13 +229,17 @@ def _check_weights(weights: ArrayLike, n: int, what: str) -> Array:
 
 
 def _is_consecutive(owner: IntArray) -> bool:
-    """Return whether cells are in the order of their profiles, and no profile is missing."""
+    """Return whether the owners of cells are 0, 1, ... in order, without gaps."""
     steps = np.diff(owner)
     return bool(owner[0] == 0 and steps.min(initial=0) >= 0 and steps.max(initial=0) <= 1)
 
 
 def as_cell_labels(view: str, array: Names, n: int) -> CellLabels:
-    """Return the labels of n cells; None is a missing label."""
+    """Return the labels of n cells in one view; None in the array is a missing label.
+
+    view : name of the view, for messages
+    array : (n,) class names
+    """
     if array.shape != (n,):
         raise LabelError(
             f"labels of view {view!r} must be one for each of {n} cells; got shape {array.shape}"
@@ -210,19 +255,17 @@ def as_cell_labels(view: str, array: Names, n: int) -> CellLabels:
 
 
 def encode_ids(ids: ArrayLike, n: int) -> tuple[Names, IntArray]:
-    """Return the distinct ids in order of first appearance, and the (n,) number of each vector's id."""
+    """Return the distinct ids in order of first appearance, and the number of each vector's id, (n,)."""
     array = _as_ids(ids)
     if array.shape != (n,):
-        raise LabelError(
-            f"there are {n} vectors and ids of shape {array.shape}: pass one id per vector"
-        )
+        raise LabelError(f"ids must have one id for each of {n} vectors; got shape {array.shape}")
     names, first, inverse = np.unique(array, return_index=True, return_inverse=True)
     order = np.argsort(first)
     return names[order], np.argsort(order)[inverse.reshape(-1)]
 
 
 def _as_ids(ids: LabelColumn) -> Names:
-    """Return ids as an array of text or of numbers."""
+    """Return ids as an array of text or of numbers; raise `LabelError` for other types and NaN."""
     array = as_array(ids)
     if array.dtype == object:
         kinds = sorted({type(name).__name__ for name in array.reshape(-1)})
@@ -234,21 +277,24 @@ def _as_ids(ids: LabelColumn) -> Names:
             f"ids must be strings or numbers; got {array.dtype.name}, like {array.reshape(-1)[:1].tolist()}"
         )
     if array.dtype.kind == "f" and np.isnan(array).any():
-        raise LabelError("ids contain NaN: pass the profile id of every vector")
+        raise LabelError("ids contain NaN: pass a profile id for every vector")
     return array.astype(np.str_) if array.dtype.kind == "S" else array
 
 
 def _find_cells(
     owner: IntArray, labels: Labels, base: Views
 ) -> tuple[IntArray, IntArray, dict[str, CellLabels]]:
-    """Return the first vector of each cell, the cell of each vector, and the cells' labels.
+    """Divide vectors into cells: combinations of a profile and a class per labelled view, sorted by profile.
 
-    Cells are sorted by profile.
+    owner : (n,) profile of each vector
+    labels : {view: label of each vector}
+    base : base views of the model
+    return : first vector of each cell, cell of each vector, and {view: labels of the cells}
     """
     table = encode_labels(labels)
     if len(table) != len(owner):
         raise LabelError(
-            f"there are {len(owner)} vectors and {len(table)} labels: pass one label per vector"
+            f"labels must have one label per view for each of {len(owner)} vectors; got {len(table)} labels per view"
         )
     keys = row_keys([owner, *(table.codes[v] for v in table.views)])
     _, first, cell = np.unique(keys, return_index=True, return_inverse=True)
@@ -262,18 +308,23 @@ def _find_cells(
 
 
 def enrolled_names(profiles: Profiles, view: str, claims: ArrayLike | None) -> CellLabels:
-    """Return the classes of enrolled cells: their own labels, or the claims, one per profile."""
+    """Return the class names of enrolled cells in a view: the profiles' own labels, or the claimed classes.
+
+    claims : (profiles,) class of each profile, from known={view: ...}; None: use the profiles'
+        labels
+    """
     cell_labels = profiles.labels.get(view)
     if claims is None and cell_labels is not None:
         return cell_labels
     if claims is None:
         raise ParameterError(
-            f"known names view {view!r}, in which the profiles have no labels: pass labels={{{view!r}: ...}} to the "
-            f"enrolment, or known={{{view!r}: the class of every profile}}"
+            f"known= contains view {view!r}, but the profiles have no labels of this view: pass "
+            f"labels={{{view!r}: ...}} to the enrolment, or known={{{view!r}: the class of every profile}}"
         )
     if cell_labels is not None:
         raise ParameterError(
-            f"the profiles already have labels of view {view!r}: use known=[{view!r}]"
+            f"known= contains classes of view {view!r}, but the profiles already have labels of it: pass "
+            f"known=[{view!r}]"
         )
     claimed = as_cell_labels(view, as_array(claims), len(profiles))
     return CellLabels(claimed.names, claimed.codes[profiles.owner])
@@ -282,9 +333,21 @@ def enrolled_names(profiles: Profiles, view: str, claims: ArrayLike | None) -> C
 def match_names(
     view: str, enrol: CellLabels, test: CellLabels | None, training: Names | None
 ) -> tuple[IntArray, IntArray, IntArray | None]:
-    """Return the (R,) name numbers of the cells of both sides, and the training class of each number.
+    """Number the class names of both sides and of training in common.
 
-    A missing label has the number -1; a class that was not seen in training has the training class -1.
+    Parameters
+    ----------
+    view : name of the view, for messages
+    enrol : labels of the enrolled cells
+    test : labels of the test cells; None: as enrolled
+    training : names of the training classes; None: training classes are not used
+
+    Returns
+    -------
+    enrolled numbers : (cells,) number of each enrolled cell's name; -1: missing label
+    test numbers : (cells,) the same for the test cells
+    training classes : (names,) training class of each name number, -1: not seen in training; None
+        without `training`
     """
     sides = [enrol] if test is None else [enrol, test]
     sources = [cells.names for cells in sides]
@@ -318,7 +381,12 @@ def _warn_of_unseen_names(
 ) -> None:
     """Warn if named classes were not seen in training.
 
-    Not an error, even if none was seen: the score of a trial must not depend on the other profiles.
+    It is not an error even if none was seen: the score of a trial must not depend on the other
+    profiles.
+
+    all_names : names in the order of their numbers
+    numbers : (cells,) name numbers of the cells
+    training : (names,) training class of each name; -1: not seen
     """
     named = np.unique(numbers[numbers >= 0])
     unseen = all_names[named[training[named] < 0]]
@@ -337,5 +405,5 @@ def _warn_of_unseen_names(
 
 
 def _examples(names: Names) -> str:
-    """Return the first names as text for a message."""
+    """Return the first three names, quoted, as text for a message."""
     return ", ".join(repr(name) for name in names[:3].tolist())

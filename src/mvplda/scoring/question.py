@@ -20,13 +20,13 @@ from ..kinds import SPOOF
 from .log_sums import log_sum
 
 Hypothesis = tuple[str, ...]
-"""Base views whose classes the two sides share, in the model's order."""
+"""Names of the base views whose classes the two sides share, in the model's order; () if they share nothing."""
 
 LogLikelihoods = Mapping[Hypothesis, AnyArray]
-"""Log-likelihoods of hypotheses: (profiles, tests), or (trials,)."""
+"""Log-likelihood of each hypothesis, as arrays (profiles, tests) or (trials,)."""
 
 HypothesisWeights = dict[Hypothesis, float]
-"""Weight of each hypothesis, or its logarithm."""
+"""Weight of each hypothesis, or the logarithm of its weight."""
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,19 @@ class Question:
 
     Parameters
     ----------
-    same : view or views in question; None: all views that are neither given nor labelled on both sides.
-        In a view that is labelled on both sides, equal labels are the same class. If such a view is named here, the
-        test's labels are claims instead, and the question is whether they are true
+    same : view or views in question; None: all views that are neither in `given` nor labelled on
+        both sides. In a view that is labelled on both sides, equal labels mean the same class. If
+        such a view is named in `same`, the labels of the tests are claims instead, and the question
+        is whether they are true
     given : {view: "same" or "different"} for views whose relation is known
-    priors : {shared views: weight} over hypotheses, e.g. {("speaker",): 2, ("phrase",): 1, (): 1}
-    known : views whose classes were seen in training, so that their posteriors are used: {view: class of each
-        profile}, or the names of views in which the profiles have labels. Classes that were not seen are scored as
-        new classes, with an `UnknownClassWarning`
-    countermeasure : natural-log likelihood ratio of a person's voice against a spoof, such as a replay or a synthetic
-        voice: one number per test, or one for all tests. Spoofs of the target then count as trials to be rejected.
-        LLRs must be calibrated to be combined with it
+    priors : {shared views: weight} over hypotheses, e.g. {("speaker",): 2, ("phrase",): 1, (): 1};
+        None: equal weights
+    known : views whose classes were seen in training, so that their posteriors are used: {view:
+        class of each profile}, or the names of views in which the profiles have labels. Classes
+        that were not seen are scored as new classes, with an `UnknownClassWarning`
+    countermeasure : natural-log likelihood ratio of a person's voice against a spoof, such as a
+        replay or a synthetic voice: one number per test, or one for all tests. Spoofs of the target
+        then count as trials to be rejected. LLRs must be calibrated to be combined with it
     spoof_prior : share of spoofs among the trials that should be rejected; default 0.5
 
     Examples
@@ -82,7 +84,7 @@ class Question:
                 raise ParameterError("spoof_prior requires countermeasure=: pass both")
             if not 0 <= self.spoof_prior <= 1:
                 raise ParameterError(
-                    f"spoof_prior is a share: expected a number in [0, 1]; got {self.spoof_prior!r}"
+                    f"spoof_prior must be a number in [0, 1], the share of spoofs; got {self.spoof_prior!r}"
                 )
 
     @property
@@ -90,26 +92,41 @@ class Question:
         return tuple(self.known or ())
 
     def labelled(self, enrolled: Iterable[str], tested: Iterable[str]) -> list[str]:
-        """Return the views that have labels on both sides."""
+        """Return the tested views in which both sides have labels, or whose classes are in `known`.
+
+        enrolled, tested : views with labels on either side
+        """
         enrolled_or_known = {*enrolled, *self.known_views}
         return [view for view in tested if view in enrolled_or_known]
 
     def claims(self, view: str) -> Any:
-        """Return the class of each profile in a known view; None if the profiles' own labels are used."""
+        """Return the class of each profile that `known` gives for a view; None if it gives none."""
         return self.known.get(view) if isinstance(self.known, Mapping) else None
 
     def arguments(self) -> Json:
-        """Return the keyword arguments that make the question."""
+        """Return the keyword arguments that would create this question."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def ratio(self, base: Sequence[str], labelled: Iterable[str] = ()) -> LikelihoodRatio:
         """Return the likelihood ratio that answers the question.
 
-        labelled : views in which both sides have labels. In the views of `same` the labels are claims. In all others
-            they are facts, and the view does not occur in hypotheses
+        The hypotheses on each side of the ratio are weighted by `priors`; hypotheses without a
+        prior have no weight. A side without any prior has equal weights.
 
-        Each side of the ratio is weighted by `priors`; hypotheses without a prior have no weight. A side without any
-        prior has equal weights.
+        Parameters
+        ----------
+        base : base views of the model
+        labelled : views in which both sides have labels. In views of `same` these labels are
+            claims. In all others they are facts, and the view does not occur in hypotheses
+
+        Returns
+        -------
+        LikelihoodRatio
+
+        Raises
+        ------
+        ParameterError
+            The question is empty or contradictory.
         """
         given = self._check_given(base, labelled)
         asked = list(self.same or ())
@@ -124,8 +141,8 @@ class Question:
             asked = [view for view in free if view not in given]
         if not asked:
             raise ParameterError(
-                "the question is empty, because every view is in given= or labelled on both sides: pass the views to "
-                "decide in same="
+                "no view is in question, because every view is in given= or has labels on both sides: pass the views "
+                "in question in same="
             )
         sides: list[HypothesisWeights] = [{}, {}]
         possible = possible_hypotheses(free, given)
@@ -139,30 +156,36 @@ class Question:
             if not total > 0:
                 which = "for" if is_for else "against"
                 raise ParameterError(
-                    f"priors give no weight to the hypotheses {which} the question: {hypotheses}"
+                    f"priors must give a positive weight to at least one hypothesis {which} the question, out of "
+                    f"{hypotheses}"
                 )
             side |= {h: float(np.log(w / total)) for h, w in side_weights.items() if w > 0}
         return LikelihoodRatio(*sides)
 
     def alternatives(self, base: Sequence[str], labelled: Iterable[str] = ()) -> HypothesisWeights:
-        """Return all possible hypotheses with their prior weights, which are equal without `priors`."""
+        """Return all possible hypotheses with their prior weights; without `priors` all weights are 1.
+
+        base : base views of the model
+        labelled : views whose labels are facts on both sides, and which therefore do not occur in
+            hypotheses
+        """
         free = [view for view in base if view not in labelled]
         possible = possible_hypotheses(free, self._check_given(base, labelled))
         weights = self._weights(possible, free, labelled) or dict.fromkeys(possible, 1.0)
         if not sum(weights.values()) > 0:
             raise ParameterError(
-                f"priors must give a positive weight to a hypothesis; got {weights}"
+                f"priors must give a positive weight to at least one hypothesis; got {weights}"
             )
         return {h: weights.get(h, 0.0) for h in possible}
 
     def _check_given(self, base: Sequence[str], labelled: Iterable[str]) -> dict[str, str]:
-        """Validate `given` and return it."""
+        """Return `given` as a dict; raise an error if it names an unknown or labelled view, or another relation."""
         given = dict(self.given or {})
         for view, relation in given.items():
             check_view(view, base, "given")
             if view in labelled:
                 raise ParameterError(
-                    f"view {view!r} has labels on both sides, so it cannot be in given: leave it out"
+                    f"view {view!r} has labels on both sides, which decide it: leave it out of given="
                 )
             if relation not in ("same", "different"):
                 raise ParameterError(
@@ -173,17 +196,22 @@ class Question:
     def _weights(
         self, possible: Sequence[Hypothesis], free: Sequence[str], facts: Iterable[str]
     ) -> HypothesisWeights:
-        """Return the weights in `priors`, by hypothesis."""
+        """Return the weights in `priors` by hypothesis; raise an error for invalid hypotheses or weights.
+
+        possible : hypotheses that agree with `given`
+        free : views that hypotheses may contain
+        facts : views that are decided by labels
+        """
         weights: HypothesisWeights = {}
         for key, weight in (self.priors or {}).items():
             views = view_names(key)
             for view in sorted(set(views) & set(facts)):
                 raise ParameterError(
-                    f"view {view!r} has labels on both sides, so it cannot be in priors: leave it out"
+                    f"view {view!r} has labels on both sides, which decide it: leave it out of the keys of priors"
                 )
             if not set(views) <= set(free):
                 raise LabelError(
-                    f"a hypothesis is the tuple of its shared views, out of {list(free)}; got {key!r}"
+                    f"a key of priors must be a tuple of views out of {list(free)}, those that are shared; got {key!r}"
                 )
             hypothesis = tuple(view for view in free if view in views)
             if hypothesis not in possible:
@@ -202,7 +230,7 @@ class Question:
         return 0.5 if self.spoof_prior is None else self.spoof_prior
 
     def countermeasure_llrs(self, n_tests: int) -> Array:
-        """Return the (tests,) log-likelihood ratios of the countermeasure."""
+        """Return the log-likelihood ratio of the countermeasure for every test, (n_tests,)."""
         ratios = np.asarray(self.countermeasure)
         if ratios.shape not in ((), (n_tests,)):
             raise DataError(
@@ -213,7 +241,12 @@ class Question:
     def with_spoofs(
         self, llrs: AnyArray, shape: tuple[int, ...], pairs: IntArray | None = None
     ) -> AnyArray:
-        """Return LLRs that treat spoofs as non-targets, for a matrix of this shape or for listed pairs of it."""
+        """Return LLRs that count spoofs as non-targets; without a countermeasure they are unchanged.
+
+        llrs : (profiles, tests), or (n,) for listed pairs
+        shape : shape of the whole matrix
+        pairs : (n, 2) numbers of profile and test; None: `llrs` is the matrix
+        """
         if self.countermeasure is None:
             return llrs
         spoof_llrs = self.countermeasure_llrs(shape[-1])
@@ -222,11 +255,12 @@ class Question:
         return with_countermeasure(llrs, spoof_llrs, self.spoof_share)
 
     def posteriors(self, logs: LogLikelihoods, weights: HypothesisWeights) -> LogLikelihoods:
-        """Return the posterior probability of each hypothesis; with a countermeasure also that of a spoof.
+        """Return the posterior probability of each hypothesis, and with a countermeasure also of a spoof.
 
         A spoof imitates the target, which is the first hypothesis (docs/math.md, section 9.9).
 
-        logs : (profiles, tests) log-likelihoods, up to a constant per trial
+        logs : {hypothesis: (profiles, tests) log-likelihoods}, up to a constant per trial
+        weights : {hypothesis: prior weight}
         """
         shares = dict(weights)
         log_terms = dict(logs)
@@ -263,7 +297,11 @@ class QuestionArguments(TypedDict, total=False):
 def make_question(
     question: Question | QuestionArguments | None, asked: QuestionArguments
 ) -> Question:
-    """Return a question from a `Question`, a dict, or keyword arguments."""
+    """Return a question from a `Question`, a dict of its arguments, or keyword arguments; not from several at once.
+
+    question : a `Question` or a dict; None: use `asked`
+    asked : keyword arguments
+    """
     if question is None:
         return Question(**asked)
     if asked:
@@ -283,7 +321,8 @@ def make_question(
 class LikelihoodRatio:
     """Likelihood ratio: weighted hypotheses for and against a question.
 
-    numerator, denominator : {hypothesis: log weight}; the weights of each add up to 1
+    numerator : {hypothesis for the question: log weight}; the weights add up to 1
+    denominator : {hypothesis against the question: log weight}; the weights add up to 1
     """
 
     numerator: HypothesisWeights
@@ -298,14 +337,18 @@ class LikelihoodRatio:
         return self.numerator, self.denominator
 
     def of(self, logs: LogLikelihoods) -> Array:
-        """Return the log-likelihood ratio from the log-likelihoods of its hypotheses (V4)."""
+        """Return the log-likelihood ratio from the log-likelihoods of its hypotheses (V4 in docs/math.md)."""
         above = [logs[h] + weight for h, weight in self.numerator.items()]
         below = [logs[h] + weight for h, weight in self.denominator.items()]
         return np.asarray(np.logaddexp.reduce(above) - np.logaddexp.reduce(below))
 
 
 def possible_hypotheses(base: Sequence[str], given: Mapping[str, str]) -> list[Hypothesis]:
-    """Return the hypotheses that agree with `given`, from everything shared to nothing shared."""
+    """Return the hypotheses that agree with `given`, ordered from everything shared to nothing shared.
+
+    base : views that hypotheses may contain
+    given : {view: "same" or "different"}
+    """
     return [
         h
         for h in all_hypotheses(tuple(base))
@@ -315,13 +358,17 @@ def possible_hypotheses(base: Sequence[str], given: Mapping[str, str]) -> list[H
 
 @cache
 def all_hypotheses(base: Views) -> tuple[Hypothesis, ...]:
-    """Return all hypotheses about these base views, from everything shared to nothing shared."""
+    """Return all subsets of the base views as hypotheses, ordered from everything shared to nothing shared."""
     patterns = product((True, False), repeat=len(base))
     return tuple(tuple(compress(base, pattern)) for pattern in patterns)
 
 
 def check_view(view: str, base: Sequence[str], where: str) -> None:
-    """Raise LabelError if `view` is not a base view; `where` names the argument in the message."""
+    """Raise `LabelError` if `view` is not one of the base views.
+
+    base : base views of the model
+    where : name of the argument, for the message
+    """
     if view not in base:
         raise LabelError(
             f"{where} has an unknown view, {view!r}; the views of the model are {list(base)}"
@@ -329,7 +376,7 @@ def check_view(view: str, base: Sequence[str], where: str) -> None:
 
 
 def view_names(views: str | Iterable[str]) -> Views:
-    """Return names of views as a tuple; a single name may be given as a string."""
+    """Return names of views as a tuple; a single name may be a string."""
     return (views,) if isinstance(views, str) else tuple(views)
 
 
@@ -345,10 +392,15 @@ def with_countermeasure(llr: Any, countermeasure: ArrayLike, spoof_prior: float 
     ----------
     llr : (profiles, tests) or (trials,), array or torch tensor
         Calibrated natural-log likelihood ratios against ordinary non-targets.
-    countermeasure : one for every test, of a matrix, or for every trial
-        Calibrated natural-log likelihood ratios of a person's voice against a spoof: low is suspicious.
+    countermeasure : array_like, one number per test of a matrix, or per trial of a list
+        Calibrated natural-log likelihood ratios of a person's voice against a spoof; low values
+        indicate a spoof.
     spoof_prior : float
         Share of spoofs among the trials that should be rejected.
+
+    Returns
+    -------
+    array or torch tensor of the shape of `llr`
 
     Examples
     --------
@@ -370,12 +422,14 @@ def with_countermeasure(llr: Any, countermeasure: ArrayLike, spoof_prior: float 
 class NearMatches(NamedTuple):
     """Evidence per trial about near matches in one view, such as a phrase with one word replaced.
 
-    It comes from segments of the recordings, because vectors of whole recordings hardly differ for near matches
-    (docs/math.md, section 9.12).
+    It comes from segments of the recordings, because vectors of whole recordings hardly differ for
+    near matches (docs/math.md, section 9.12).
 
+    view : the view
     prior : prior probability that a different class is a near match
     llr : log-likelihood ratio of the same class against a near match
-    same : log-likelihood ratio of the same class against other classes; its weight is part of the calibration
+    same : log-likelihood ratio of the same class against other classes; its weight is part of the
+        calibration
     """
 
     view: str
@@ -385,7 +439,9 @@ class NearMatches(NamedTuple):
 
     @classmethod
     def concatenate(cls, evidence: Sequence[NearMatches | None]) -> NearMatches | None:
-        """Return the evidence of several lists of trials as one; None if there is none."""
+        """Join the evidence of several lists of trials; entries that are None are skipped, and
+        without others the result is None.
+        """
         present = [near_matches for near_matches in evidence if near_matches is not None]
         if not present:
             return None
@@ -396,11 +452,15 @@ class NearMatches(NamedTuple):
 def with_near_matches(
     logs: LogLikelihoods, near_matches: NearMatches | None
 ) -> dict[Hypothesis, AnyArray]:
-    """Return log-likelihoods in which a different class may be a near match.
+    """Return log-likelihoods in which a different class may also be a near match.
 
-    Let L(h) be the log-likelihood of a hypothesis without the view, L(h+) that of the same hypothesis with it, p the
-    prior and m the LLR of the same class against a near match. Vectors of whole recordings do not separate near matches
-    from the same class, so that L(h) becomes  log((1 - p) exp L(h) + p exp(L(h+) - m)).
+    Let L(h) be the log-likelihood of a hypothesis without the view, L(h+) that of the same
+    hypothesis with the view, p the prior of a near match, and m the LLR of the same class against a
+    near match. Vectors of whole recordings do not separate near matches from the same class. So
+    L(h) becomes log((1 - p) exp L(h) + p exp(L(h+) - m)).
+
+    logs : {hypothesis: log-likelihoods}
+    near_matches : p, m and the view; None: `logs` are returned as they are
     """
     mixed = dict(logs)
     if near_matches is None:

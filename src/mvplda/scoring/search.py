@@ -1,19 +1,22 @@
-"""Search by inner products: the LLR of a profile and a test as the product of two vectors.
+"""Search by inner products: vectors of profiles and tests whose product is the LLR, for an engine such as FAISS.
 
-A pair term is c + a(e) + b(t) + l(e) . r(t) with r(t) = x R, where x is the prepared vector of the test. R and b depend
-on the number of vectors in the profile. Hence (docs/math.md, section 9.3)
+For a profile e and a test t, a pair term is c + a(e) + b(t) + l(e) . r(t) (see ``pair_terms``),
+with r(t) = x R for the prepared vector x of the test. R and b depend on the kind of profile: its
+cell table, which holds the number of its vectors. With G kinds, the vectors are (docs/math.md,
+section 9.3)
 
     profile : [l(e) R',  a(e) + c,  0 .. 1 .. 0]        test : [x,  1,  b_1(t) .. b_G(t)]
 
-The 1 of a profile stands in the column of its kind (its cell table), so that one test vector serves all kinds.
+The 1 of a profile stands in the column of its kind, so that one test vector serves all kinds.
 
-If a question leaves several assignments on a side of the ratio, the product is an upper bound of the LLR. For positive
+If a question leaves several assignments of classes, the product is an upper bound of the LLR. Let
+A_i and C_i be the weighted likelihoods of assignments for and against the question. For positive
 numbers
 
     (A_1 + .. + A_n) / (C_1 + .. + C_n)  <=  max over i of A_i / C_i
 
-and log (A_i / C_i) is a difference of pair terms. A profile then has one row per i, and the largest product of its rows
-is at least its LLR.
+and log (A_i / C_i) is a difference of pair terms. A profile then has one row per i, and the largest
+product of its rows is at least its LLR.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -37,18 +40,21 @@ from .pair_terms import PairTerm, multiply
 from .profiles import Profiles
 
 Compare = Callable[[Profiles, Profiles], Comparison]
-"""Function that returns the comparison of profiles and tests for the question of an index."""
+"""Function that compares profiles with tests under the question of an index."""
 
 FloatRows = NDArray[np.float32]
+"""Array of float32 rows."""
 
 ProfileKind = tuple[CellTable, int]
-"""Cell table of the profiles, and number of the bound."""
+"""Kind of the rows of an index: cell table of the profiles, and number of the bound (i in the module's description)."""
 
 
 class SearchResult(NamedTuple):
-    """The best profiles of every test, best first: their numbers and exact LLRs, both (tests, top).
+    """Best profiles of every test, best first.
 
-    certified : (tests,) whether the results are exact: no other profile can have a higher LLR
+    profiles : (tests, top) numbers of the profiles
+    scores : (tests, top) their exact LLRs
+    certified : (tests,) True if no other profile can have a higher LLR than those returned
     """
 
     profiles: IntArray
@@ -57,9 +63,11 @@ class SearchResult(NamedTuple):
 
 
 class LlrBound(NamedTuple):
-    """Upper bound of the LLR, log (A_i / C_i), as a sum of pair terms and a constant.
+    """Upper bound of the LLR, log (A_i / C_i) in the module's description, as a sum of pair terms and a constant.
 
-    is_exact : whether the sum is the LLR itself
+    terms : pair terms to add up
+    constant : number to add
+    is_exact : True if the sum is the LLR itself
     """
 
     terms: list[PairTerm]
@@ -68,14 +76,21 @@ class LlrBound(NamedTuple):
 
 
 class SearchIndex:
-    """Vectors of profiles for an inner-product search engine, and the mapping of tests to query vectors.
+    """Vectors of profiles for an inner-product search engine, with the map from tests to query vectors.
 
-    vectors : (rows, width) float32; must not be changed in place, because the error bound is computed from them
+    compare : function that compares profiles with tests under the index's question
+    profiles : profiles in the index
+    probe : an example of a test, with the number of vectors that all tests have
+
+    vectors : (rows, width) float32; must not be changed in place, because the error bound is
+        computed from them
     owners : (rows,) number of the profile of every row
-    profile_column : column of the profiles' one-sided terms a(e) + c; the columns after it are indicators of the
-        profile kind
-    exact : whether the product of a row and a query is the LLR; otherwise it is an upper bound, see `rerank`
-    examples : one profile per kind; an index built from them has the same columns in another process
+    profile_column : column of the profiles' one-sided terms a(e) + c; later columns indicate the
+        kind of profile
+    exact : True if the product of a row and a query is the LLR; else it is an upper bound, see
+        `rerank`
+    examples : one profile per kind; an index built from them has the same columns in another
+        process
     """
 
     def __init__(self, compare: Compare, profiles: Profiles, probe: Profiles) -> None:
@@ -83,7 +98,8 @@ class SearchIndex:
         self._probe = probe
         if compare(profiles, probe).has_names:
             raise ParameterError(
-                "an index cannot use known=: search without it, and score the candidates with it"
+                "a search index does not support known=: build and search it without known=, then score the candidates "
+                "with known="
             )
         self.exact = True
         self.profile_column = 0
@@ -105,13 +121,17 @@ class SearchIndex:
         self._column_maxima: tuple[FloatRows, Array] | None = None
 
     def encode(self, profiles: Profiles) -> tuple[FloatRows, IntArray]:
-        """Return rows for further profiles, of kinds that the index has, and the number of each row's profile."""
+        """Return the index rows of further profiles, (rows, width), and the number of each row's profile.
+
+        Raise `DataError` for profiles of a kind that the index does not have.
+        """
         blocks: list[FloatRows] = []
         owners: list[IntArray] = []
         for kind, bound, enrol, _ in self._bounds(profiles, self._probe):
             if kind not in self._columns:
                 raise DataError(
-                    f"the index has no profiles of {kind[0].weights} vectors: include such profiles when you build it"
+                    f"the index has no profiles with {kind[0].weights} vectors per cell: include such profiles when "
+                    "you build the index"
                 )
             rows = np.zeros(
                 (len(enrol.group.profiles), self.profile_column + 1 + len(self._columns))
@@ -126,11 +146,15 @@ class SearchIndex:
         return np.concatenate(blocks), np.concatenate(owners)
 
     def queries(self, tests: Profiles) -> FloatRows:
-        """Return (tests, width) vectors whose products with profile vectors are LLRs, or upper bounds of them."""
+        """Return query vectors of tests, (tests, width).
+
+        Their products with the index's rows are LLRs, or upper bounds of LLRs if the index is not
+        `exact`.
+        """
         if (tests.weights != self._probe.weights[0]).any() or len(tests.weights) > len(tests):
             raise DataError(
-                f"the index is for tests of {self._probe.weights[0]:g} vector(s) each: build another index with "
-                "vectors_per_test="
+                f"the index was built for tests of {self._probe.weights[0]:g} vector(s) each, and these tests have "
+                "other numbers: build another index with vectors_per_test="
             )
         rows = np.zeros((len(tests), self.profile_column + 1 + len(self._columns)))
         rows[:, self.profile_column] = 1.0
@@ -141,9 +165,11 @@ class SearchIndex:
         return rows.astype(np.float32)
 
     def error(self, queries: FloatArray, decoded: FloatArray | None = None) -> FloatArray:
-        """Return (tests,) upper bounds of the rounding error of the float32 products with each query.
+        """Return upper bounds of the rounding error of the float32 products with each query, (tests,).
 
-        decoded : the vectors as decoded by an engine that quantises them; adds the quantisation error
+        queries : (tests, width)
+        decoded : (rows, width) the index's vectors as decoded by an engine that quantises them;
+            adds the quantisation error
         """
         q = np.abs(queries.astype(np.float64))
         rounding = self.vectors.shape[1] * np.finfo(np.float32).eps
@@ -155,9 +181,9 @@ class SearchIndex:
         return total
 
     def _largest_in_columns(self) -> Array:
-        """Return the (width,) largest absolute number per column, cached for the current vectors.
+        """Return the largest absolute value of each column of `vectors`, (width,), cached until `vectors` is replaced.
 
-        A scan of all rows takes ten times as long as the rest of a query.
+        Without the cache the scan would take ten times as long as the rest of a query.
         """
         cached = self._column_maxima
         if cached is None or cached[0] is not self.vectors:
@@ -176,9 +202,17 @@ class SearchIndex:
     ) -> SearchResult:
         """Return the best candidates by their exact LLRs, and whether they are the best of all profiles.
 
-        candidates : (tests, n) numbers of profiles, as returned by an engine; -1 for none
-        unseen : (tests,) upper bound of the products of all other rows; for an exhaustive search the smallest returned
-            product plus `error`. None: no bound
+        Parameters
+        ----------
+        profiles, tests : the two sides
+        candidates : (tests, n) numbers of profiles, as returned by an engine; -1: none
+        unseen : (tests,) upper bound of the products of all rows that are not candidates. For an
+            exhaustive search, pass the smallest returned product plus `error`. None: no bound
+        top : number of profiles to return per test
+
+        Returns
+        -------
+        SearchResult
         """
         ordered = np.sort(np.asarray(candidates, dtype=np.int64), axis=1)
         # a profile with several rows may be returned several times
@@ -198,12 +232,13 @@ class SearchIndex:
         return SearchResult(np.take_along_axis(ordered, best, axis=1), scores, certified)
 
     def _kind_column(self, kind: ProfileKind) -> int:
+        """Return the column that indicates this kind of profile."""
         return self.profile_column + 1 + list(self._columns).index(kind)
 
     def _bounds(
         self, profiles: Profiles, tests: Profiles
     ) -> Iterator[tuple[ProfileKind, LlrBound, GroupSide, GroupSide]]:
-        """Yield every kind of profiles and its bound, with both sides prepared."""
+        """Yield, for every kind of profile, the kind, its bound of the LLR, and the two prepared sides."""
         comparison = self._compare(profiles, tests)
         (group,) = comparison.groups(comparison.test)
         test = GroupSide(comparison, comparison.test, group)
@@ -218,7 +253,12 @@ class SearchIndex:
 def _pair_assignments(
     numerator: Sequence[WeightedAssignment], denominator: Sequence[WeightedAssignment]
 ) -> list[LlrBound]:
-    """Pair each assignment of the numerator with the most similar one of the denominator; common terms cancel."""
+    """Return bounds of the LLR: each pairs an assignment for the question with the most similar one against it.
+
+    Terms that both assignments have cancel.
+
+    numerator, denominator : weighted assignments for and against the question
+    """
     partners = [_most_similar(w.assignment.matches, denominator) for w in numerator]
     uses = Counter(partners)
     is_one_to_one = len(uses) == len(denominator) == len(numerator)
@@ -240,7 +280,7 @@ def _pair_assignments(
 
 
 def _merge_equal_terms(weighted: Sequence[WeightedAssignment]) -> list[WeightedAssignment]:
-    """Merge assignments with equal terms into one, with the sum of their weights."""
+    """Merge assignments with equal pair terms into one with the sum of their weights."""
     by_terms: dict[object, list[WeightedAssignment]] = {}
     for w in weighted:
         by_terms.setdefault(tuple(term.key for term in w.terms), []).append(w)
@@ -251,7 +291,7 @@ def _merge_equal_terms(weighted: Sequence[WeightedAssignment]) -> list[WeightedA
 
 
 def _most_similar(matches: ClassMatches, weighted: Sequence[WeightedAssignment]) -> int:
-    """Return the position of the assignment that agrees in most of its shared classes."""
+    """Return the position of the weighted assignment that agrees with `matches` in most of its shared classes."""
 
     def agreement(position: int) -> int:
         views = zip(matches, weighted[position].assignment.matches, strict=True)
