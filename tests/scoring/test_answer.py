@@ -330,11 +330,13 @@ def test_what_a_bundle_is_not_calibrated_for_with_known_classes_is_answered_with
 def test_values_that_are_not_those_of_the_trials_are_refused(bundle: Bundle, data: Any) -> None:
     X = data[0]
     answer = bundle.answer(X[:3], X[5:12], Question(countermeasure=np.zeros(7)))
-    with pytest.raises(DataError, match=r"countermeasure must have one value per trial, .* got shape \(7,\)"):
+    with pytest.raises(
+        DataError, match=r"countermeasure must have one value per trial, .* got shape \(7,\)"
+    ):
         replace(answer, countermeasure=np.zeros(7))
     with pytest.raises(DataError, match="keys must have one value per trial"):
         replace(answer, keys=np.array(["speaker"]))
-    with pytest.raises(DataError, match="near_matches.llr must have one value per trial"):
+    with pytest.raises(DataError, match=r"near_matches\.llr must have one value per trial"):
         replace(answer, near_matches=NearMatches("phrase", answer.llr, np.zeros(3), answer.llr))
     with pytest.raises(DataError, match="expects 2 number"):
         answer.take(1)
