@@ -106,7 +106,9 @@ def test_a_changed_entry_is_named(bench: Bench, column: str) -> None:
 def test_removed_entries_are_named(bench: Bench) -> None:
     found = rows(bench)
     change(bench, AUDIT.delete().where(AUDIT.c.id.in_([found[4].id, found[5].id])))
-    assert findings(bench) == [f"removed: 2 between entries {found[3].id} and {found[6].id}"]
+    assert findings(bench) == [
+        f"removed: 2 entries between entries {found[3].id} and {found[6].id}"
+    ]
     change(bench, AUDIT.delete().where(entry(found[0].id)))
     assert len(findings(bench)) == 2
 
@@ -114,7 +116,7 @@ def test_removed_entries_are_named(bench: Bench) -> None:
 def test_a_truncated_audit_is_named(bench: Bench) -> None:
     found = rows(bench)
     change(bench, AUDIT.delete().where(AUDIT.c.id >= found[-3].id))
-    expected = f"removed: the last 3 of chain 0, after entry {found[-4].id}"
+    expected = f"removed: the last 3 entries of chain 0, after entry {found[-4].id}"
     assert findings(bench) == [expected]
     # a head that is moved back has no valid seal, also after the service has written another entry
     last = found[-4]
@@ -147,11 +149,13 @@ def test_added_entries_are_named(bench: Bench) -> None:
     row = rows(bench)[-1]._asdict()
     values = {**row, "id": row["id"] + 100}
     change(bench, AUDIT.insert().values({**values, "chain": None, "number": None, "mac": None}))
-    assert findings(bench) == [f"added: entry {values['id']} was not written by the service"]
+    assert findings(bench) == [
+        f"added: entry {values['id']} belongs to no chain, so the service did not write it"
+    ]
     change(bench, AUDIT.delete().where(entry(values["id"])), AUDIT.insert().values(values))
-    assert findings(bench) == [f"added: entry {values['id']} has the number of another one"]
+    assert findings(bench) == [f"added: entry {values['id']} has the number of another entry"]
     change(bench, AUDIT.update().where(entry(values["id"])).values(number=row["number"] + 1))
-    assert findings(bench) == [f"added: entry {values['id']} has a number beyond its chain"]
+    assert findings(bench) == [f"added: entry {values['id']} has a number outside of its chain"]
 
 
 def test_removed_heads_are_named(bench: Bench) -> None:
@@ -306,7 +310,7 @@ def test_the_command_prints_and_verifies_the_audit(
     connection.commit()
     connection.close()
     store.close()
-    expected = "removed: 1 between entries 1 and 3"
+    expected = "removed: 1 entry between entries 1 and 3"
     code, lines = run("audit", "--verify", "--receipt", str(receipt))
     assert (code, lines) == (1, ["verified 3 entries", expected])
     code, lines = run("check")

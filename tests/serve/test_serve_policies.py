@@ -256,7 +256,7 @@ def test_a_key_taken_out_of_the_environment_is_invalid(
     assert policy == {
         "name": "shop", "role": "verify", "detail": "halves", "far": 0.004, "require": "either",
     }  # fmt: skip
-    with pytest.raises(ParameterError, match="comes from MVPLDA_API_KEYS"):
+    with pytest.raises(ParameterError, match="comes from the environment variable MVPLDA_API_KEYS"):
         open_store(settings).api_keys.drop("old")
     monkeypatch.setenv("MVPLDA_API_KEYS", shop)
     calls = Calls(create_app(open_service(settings)))
@@ -272,10 +272,10 @@ def test_a_key_taken_out_of_the_environment_is_invalid(
     ("entry", "message"),
     [
         ("a:admin:short", "expected NAME:ROLE:KEY"),
-        ("a:verify,detail=all:0123456789abcdef", "wrong policy: detail"),
-        ("a:verify,far=2:0123456789abcdef", "wrong policy: far"),
-        ("a:verify,colour=red:0123456789abcdef", "wrong policy: colour"),
-        ("a:admin:0123456789abcdef b:admin:0123456789abcdef", "is also that of 'a'"),
+        ("a:verify,detail=all:0123456789abcdef", "wrong option: detail"),
+        ("a:verify,far=2:0123456789abcdef", "wrong option: far"),
+        ("a:verify,colour=red:0123456789abcdef", "wrong option: colour"),
+        ("a:admin:0123456789abcdef b:admin:0123456789abcdef", "have the same API key"),
     ],
 )
 def test_wrong_keys_of_the_environment_are_refused(

@@ -1,10 +1,10 @@
-"""A service that verifies speaker and phrase: HTTP, profiles, decisions, and the page to try it."""
+"""Service that verifies speaker and phrase over HTTP: stored profiles, decisions, and a web page to try it."""
 
 from __future__ import annotations
 
 from .._optional import need
 
-# every module below imports these as if they were there
+# the modules of this package import these without a check of their own
 for _module in (
     "cryptography",
     "fastapi",

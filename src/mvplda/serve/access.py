@@ -61,7 +61,13 @@ disable_created_metrics()
 
 
 class AccessMiddleware:
-    """Wraps the application with checks, headers and metrics."""
+    """ASGI middleware that checks every request, adds security headers to its answer, counts it and logs it.
+
+    Parameters
+    ----------
+    app : application that answers the admitted requests
+    runtime : state of the service: settings, metrics, limits of request bodies, and API keys
+    """
 
     def __init__(self, app: ASGIApp, runtime: Runtime) -> None:
         self.app = app
@@ -89,7 +95,11 @@ class AccessMiddleware:
             exchange.finish()
 
     async def _check(self, exchange: Exchange) -> None:
-        """Raise for bodies that are too large, and for calls from another site's page, another host name or a proxy."""
+        """Raise a `Problem` for a request that is refused before its body is read.
+
+        Refused are bodies that announce too many bytes, calls from pages of other sites, too many calls without a key,
+        and, for a service without API keys, calls from other machines.
+        """
         scope = exchange.scope
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         exchange.check_length(headers.get(b"content-length", "0"))
@@ -105,7 +115,10 @@ class AccessMiddleware:
 
 
 def remote_problem(scope: Scope, headers: Mapping[bytes, str]) -> Problem | None:
-    """Return the refusal of a call from another machine to a service without API keys; None for a local call."""
+    """Return the refusal of a call from another machine to a service without API keys; None for a local call.
+
+    A call counts as local if its header Host names this machine and no proxy has forwarded it.
+    """
     host = headers.get(b"host", "")
     name = host
     if ":" in host and not host.endswith("]"):
@@ -113,14 +126,14 @@ def remote_problem(scope: Scope, headers: Mapping[bytes, str]) -> Problem | None
     if name not in LOCAL_HOSTS:
         detail = "without API keys, this service answers at the machine's own address only"
         return Problem(403, "host", detail)
-    # nginx calls with HTTP/1.0 unless it is configured otherwise, and adds none of the headers
+    # nginx calls with HTTP/1.0 unless it is configured otherwise, and adds none of the proxy headers
     is_forwarded = scope.get("http_version") == "1.0" or any(
         header in PROXY_HEADERS or header.startswith(b"x-forwarded-") for header in headers
     )
     if not is_forwarded:
         return None
     detail = (
-        "without API keys, this service refuses calls through a proxy, which come from other machines: "
+        "without API keys, this service refuses calls through a proxy, because they come from other machines: "
         "make a key with mvplda serve key NAME --role admin"
     )
     return Problem(403, "proxy", detail)
@@ -128,7 +141,18 @@ def remote_problem(scope: Scope, headers: Mapping[bytes, str]) -> Problem | None
 
 @dataclass(eq=False)
 class Exchange:
-    """Request in progress: received bytes, status of the answer and duration."""
+    """HTTP request in progress: reads its body within the limits, sends its answer, and logs both.
+
+    Parameters
+    ----------
+    access : middleware with the settings, metrics and limits
+    scope : ASGI scope of the request
+    status : HTTP status of the answer; None until the answer begins
+    caller : owner of the API key; None until the key is checked
+    runtime : state of the caller's tenant; None until the key is checked
+    call : set if the request has an Idempotency-Key
+    address : address of the client, see `client_address`
+    """
 
     access: AccessMiddleware
     scope: Scope
@@ -153,23 +177,30 @@ class Exchange:
         self._limit = self.access.settings.most_bytes
 
     def check_length(self, header: str) -> None:
-        """Raise if the announced length of the body is too large."""
+        """Read the length of the body from its Content-Length `header`; raise a `Problem` (413) if it is too large."""
         if header.isascii() and header.isdigit():
             self._length = int(header)
         self._check_size(self._length)
 
     def limit_body(self, size: int) -> None:
-        """Lower the limit of the body; raise if the announced length is larger."""
+        """Lower the largest permitted length of the body to `size` bytes; raise a `Problem` if it announced more."""
         self._limit = min(self._limit, size)
         self._check_size(self._length)
 
     def _check_size(self, size: int) -> None:
         if size > self._limit:
-            detail = f"the body of this call has at most {self._limit} bytes"
+            detail = (
+                f"the body of this call may have {self._limit} bytes at most; got {size} or more"
+            )
             raise Problem(413, "too-large", detail)
 
     async def receive(self) -> Message:
-        """Return the next chunk of the body; raise if it is too large or too slow."""
+        """Return the next ASGI message with a chunk of the body.
+
+        Raises
+        ------
+        Problem : 413 if the body is too large, 408 if it arrives too slowly, 503 if it is refused in favour of others
+        """
         if self._complete:
             return await self._receive()
         limit = self.access.settings.body_s
@@ -181,11 +212,14 @@ class Exchange:
         except TimeoutError:
             if self._stopped:
                 detail = (
-                    "too many bodies have not arrived completely; this one was among the slowest"
+                    "too many request bodies arrive at the same time, and this one was among the slowest: "
+                    "send it again"
                 )
                 raise Problem(503, "busy", detail, wait=1) from None
             self._stopped = True
-            detail = f"the body did not arrive within {limit:g} s"
+            detail = (
+                f"expected the complete body of the request within {limit:g} s; it did not arrive"
+            )
             raise Problem(408, "slow-body", detail) from None
         size = len(message.get("body", b""))
         self._bytes += size
@@ -198,12 +232,13 @@ class Exchange:
         return message
 
     def stop_reading(self) -> None:
-        """Refuse the request while the rest of its body is awaited."""
+        """Refuse the request instead of waiting for the rest of its body."""
         self._stopped = True
         if self._timeout is not None:
             self._timeout.reschedule(0.0)
 
     async def send(self, message: Message) -> None:
+        """Pass an ASGI message of the answer on, with the security headers and the id of the request."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             # browsers check the page's files each time, so that files of two versions are never mixed
@@ -216,7 +251,7 @@ class Exchange:
         await self._send(message)
 
     def finish(self) -> None:
-        """Count the request, and write its log line."""
+        """Count the finished request in the metrics, and write its line to the log."""
         self.access.bodies.remove(self)
         route = getattr(self.scope.get("route"), "path", "other")
         duration_s = time.monotonic() - self._begun
@@ -245,7 +280,7 @@ class Exchange:
 
 
 async def refuse(request: Request, error: Exception) -> JSONResponse:
-    """Answer an error with problem details."""
+    """Return the answer to a request that raised an error: JSON with problem details (RFC 9457)."""
     problem = problem_of(error)
     body = problem.body(request.url.path)
     kind = "application/problem+json"
@@ -253,7 +288,7 @@ async def refuse(request: Request, error: Exception) -> JSONResponse:
 
 
 def problem_of(error: Exception) -> Problem:
-    """Return the problem for an error; unexpected errors are logged."""
+    """Return an error as a `Problem` with its HTTP status; errors of the database and unexpected ones are logged."""
     if isinstance(error, Problem):
         return error
     unreadable = unreadable_body(error)
@@ -268,14 +303,17 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, errors.DataError):
         return Problem(422, "vector", str(error))
     if isinstance(error, DataError):
-        return Problem(422, "fields", "a value has characters that cannot be stored")
+        detail = "a text of the request has characters that the database cannot store, such as a zero byte"
+        return Problem(422, "fields", detail)
     if isinstance(error, (DBAPIError, PoolTimeout)):
         text = str(getattr(error, "orig", error))
         log.error("database", extra={"fields": {"error_text": text}})
         return database_problem(error)
     log.error("unexpected", exc_info=error)
     return Problem(
-        500, "unexpected", "an unexpected error occurred; its details are in the log of the service"
+        500,
+        "unexpected",
+        "an unexpected error occurred in the service: its operator finds the details in the log",
     )
 
 
@@ -294,7 +332,7 @@ def unreadable_body(error: Exception) -> Problem | None:
 
 
 def invalid(faults: Sequence[ErrorDetails]) -> Problem:
-    """Return the problem for the first fault of a request."""
+    """Return the problem that names the first of the faults that pydantic found in a request."""
     first = faults[0]
     names = [str(name) for name in first["loc"] if name != "body"]
     status = 400 if first["type"] == "json_invalid" else 422
@@ -305,9 +343,10 @@ def invalid(faults: Sequence[ErrorDetails]) -> Problem:
 
 
 class Metrics:
-    """Metrics for Prometheus: of this process, or of all worker processes that share a folder.
+    """Metrics for Prometheus.
 
-    prometheus_client reads the folder from the environment when it is imported.
+    They count calls of this process, or of all worker processes that share the folder named by the environment variable
+    `MULTIPROCESS`. prometheus_client reads that variable when it is imported.
     """
 
     def __init__(self) -> None:
@@ -330,7 +369,7 @@ class Metrics:
         )
         self.damaged = Gauge(
             "mvplda_damaged_profiles",
-            "Profiles whose stored data cannot be read, at the last call of /v1/ready",
+            "Profiles with unreadable stored data, counted at the last call of /v1/ready",
             multiprocess_mode="livemax",
             registry=registry,
         )
@@ -340,11 +379,15 @@ class Metrics:
             forget_killed(Path(os.environ[MULTIPROCESS]))
 
     def text(self) -> bytes:
+        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self._registry)
 
 
 def forget_killed(folder: Path) -> None:
-    """Remove the recordings in progress of worker processes that were killed."""
+    """Remove the gauges of worker processes that were killed from the folder of metrics.
+
+    Otherwise their recordings would count as in progress for ever.
+    """
     processes = Path("/proc")
     for path in folder.glob("gauge_live*.db"):
         number = path.stem.rpartition("_")[2]

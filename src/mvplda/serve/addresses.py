@@ -1,4 +1,4 @@
-"""Limits per client address, in the memory of one process: rates, and unfinished bodies of requests."""
+"""Limits per client address, in the memory of one process: calls per minute, and unfinished request bodies."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ if TYPE_CHECKING:
     from .access import Exchange
     from .settings import Settings
 
-# Addresses whose calls are counted at the same time; the oldest counts are dropped beyond it.
+# Largest number of addresses whose calls are counted; beyond it, the count of the oldest address is dropped.
 LARGEST_COUNT = 10_000
-# Seconds between two log lines about refused calls of one address.
+# Shortest time between two log lines about refused calls of one address, in seconds.
 LOG_S = 1.0
 MINUTE = 60.0
 
 
 def client_address(scope: Mapping[str, Any]) -> str:
-    """Return the address of the client; of IPv6 the network, because one client has all of its addresses."""
+    """Return the address of the client of an ASGI scope.
+
+    For IPv6 the /64 network is returned, because one client may use all of its addresses.
+    """
     host = str((scope.get("client") or ("unknown",))[0])
     if ":" not in host:
         return host
@@ -31,20 +34,25 @@ def client_address(scope: Mapping[str, Any]) -> str:
 
 
 class AddressRate:
-    """Calls per minute of each address; 0 is no limit."""
+    """Limit of the calls per minute from each address.
+
+    Parameters
+    ----------
+    per_minute : largest number of calls; 0: no limit
+    """
 
     def __init__(self, per_minute: float) -> None:
         self._cost = MINUTE / per_minute if per_minute else 0.0
-        # time at which the calls of the last minute are paid off
+        # each call moves this time of its address forward by `_cost` seconds; more than a minute ahead is refused
         self._until: dict[str, float] = {}
 
     def wait(self, address: str) -> float:
-        """Return the seconds until the next call is allowed; 0: now."""
+        """Return the seconds until the next call from an address is allowed; 0 if it is allowed now."""
         excess = self._until.get(address, 0.0) + self._cost - time.monotonic() - MINUTE
         return max(0.0, excess)
 
     def spend(self, address: str) -> float:
-        """Count a call; return 0, or the seconds to wait if it is one too many."""
+        """Count a call from an address and return 0; if it exceeds the limit, return the seconds to wait instead."""
         wait = self.wait(address)
         if wait == 0 and self._cost:
             # at the end of the dictionary, where the latest addresses are
@@ -56,14 +64,19 @@ class AddressRate:
 
 
 class RefusedCalls:
-    """Number of refused calls per address, so that a flood of them writes one log line per second."""
+    """Counter of refused calls per address, so that a flood of them writes only one log line per second."""
 
     def __init__(self) -> None:
         self._next: dict[str, float] = {}
         self._counts: Counter[str] = Counter()
 
     def count(self, address: str) -> int:
-        """Count a refused call; return the number since the last log line if another line is due, else 0."""
+        """Count a refused call from an address.
+
+        Returns
+        -------
+        number of refused calls since the last log line about this address; 0 if the next log line is not due yet
+        """
         now = time.monotonic()
         self._counts[address] += 1
         if now < self._next.get(address, 0.0):
@@ -78,8 +91,13 @@ class RefusedCalls:
 class UnfinishedBodies:
     """Requests whose body has not arrived completely, oldest first.
 
-    Their number per address and the memory of all bodies are limited; beyond a limit, the oldest are refused. A slow
-    client therefore does not block others behind the same address, such as that of a proxy.
+    Two limits hold: the number of such requests per address, and the memory of all their bodies. Beyond a limit, the
+    oldest requests are refused. A slow client therefore does not block other clients with the same address, such as
+    those behind one proxy.
+
+    Parameters
+    ----------
+    settings : limits ``address_bodies`` (number) and ``body_memory`` (bytes)
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -90,7 +108,7 @@ class UnfinishedBodies:
         self.size = 0
 
     def add(self, request: Exchange) -> None:
-        """Add a request before its body is read; refuse the oldest of its address if there are too many."""
+        """Add a request before its body is read; refuse the oldest request of its address if there are too many."""
         if request in self._requests:
             return
         same_address = self._by_address.setdefault(request.address, {})
@@ -100,7 +118,7 @@ class UnfinishedBodies:
         self._by_address.setdefault(request.address, {})[request] = None
 
     def count(self, request: Exchange, size: int) -> None:
-        """Count bytes of a body; refuse the oldest bodies while all together are too large."""
+        """Add `size` bytes to a request; refuse the oldest requests while all bodies together are too large."""
         self._requests[request] += size
         self.size += size
         while self.size > self._largest_size and self._requests:
@@ -118,7 +136,7 @@ class UnfinishedBodies:
             del self._by_address[request.address]
 
     def refuse_oldest(self) -> bool:
-        """Refuse the oldest unfinished body; return whether there was one."""
+        """Refuse the request with the oldest unfinished body; return whether there was such a request."""
         oldest = next(iter(self._requests), None)
         if oldest is None:
             return False

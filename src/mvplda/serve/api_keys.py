@@ -1,4 +1,4 @@
-"""API keys of callers: those in the database, those of the environment, and the calls per minute of each."""
+"""API keys of callers, stored in the database or given by the environment, and their limit of calls per minute."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .store import Store
 
 MINUTE = 60.0
-# Environment variable with entries NAME:ROLE:KEY, separated by blanks; ROLE may be followed by ,detail=... ,far=...
+# Environment variable with entries NAME:ROLE:KEY, separated by blanks. Options may follow ROLE: ,detail=... ,far=...
 # ,require=... and ,tenant=...
 API_KEYS_VARIABLE = "MVPLDA_API_KEYS"
 ENTRY = re.compile("([^:]+):(verify|enrol|admin)((?:,[a-z]+=[^:,]+)*):(.{16,})")
@@ -32,12 +32,13 @@ PUT_API_KEY = sa.text(
     "ON CONFLICT (hash) DO UPDATE SET role = excluded.role, tenant = excluded.tenant, detail = excluded.detail, "
     "far = excluded.far, require = excluded.require"
 )
-# Marks a database that was served with API keys.
+# Marks a database that was once served with API keys, so that it is not served without keys by mistake.
 PUT_MARK = sa.text(
     "INSERT INTO meta (name, value) VALUES ('api keys', 'required') ON CONFLICT (name) DO NOTHING"
 )
 DELETE_MARK = META.delete().where(META.c.name == "api keys")
-# Takes calls out of a minute's share if enough are left. A time beyond the next minute was written by a wrong clock.
+# Moves the time of a key forward by the cost of its calls, unless that exceeds the next minute. A stored time beyond
+# the next minute was written by a wrong clock and is replaced.
 SPEND = sa.text(
     "INSERT INTO rates (name, until) VALUES (:name, :now + :cost) ON CONFLICT (name) DO UPDATE "
     "SET until = CASE WHEN rates.until BETWEEN :now AND :end THEN rates.until ELSE :now END + :cost "
@@ -57,9 +58,15 @@ CALLER = CALLERS.where(API_KEYS.c.hash == bindparam("hash"))
 
 
 class ApiKeys:
-    """API keys of a database and of the environment.
+    """API keys of callers: those stored in a database, and those given by the environment.
 
-    Keys of the environment are not stored. To revoke one, remove it from the environment and restart the service.
+    Keys of the environment are not stored. To revoke one of them, remove it from the environment and restart the
+    service.
+
+    Parameters
+    ----------
+    store : database with the hashes of the stored keys
+    environment : callers of the environment by the hash of their key
     """
 
     def __init__(self, store: Store, environment: Mapping[str, Caller] | None = None) -> None:
@@ -74,7 +81,24 @@ class ApiKeys:
         policy: KeyPolicy | None = None,
         tenant: str | None = None,
     ) -> str:
-        """Store the hash of a key, in place of an earlier key of the same name, and return the key."""
+        """Store the hash of an API key; an earlier key of the same name becomes invalid.
+
+        Parameters
+        ----------
+        name : name of the caller in the audit
+        role : "verify", "enrol" or "admin"
+        key : the key; None: a new random key
+        policy : limits of the caller; None: the defaults of the role
+        tenant : name of the tenant whose people the key gives access to; None: those of the service itself
+
+        Returns
+        -------
+        the key in plain text, which cannot be read again later
+
+        Raises
+        ------
+        ParameterError : if another caller has the same key, or if the name belongs to a key of the environment
+        """
         self._check_name(name)
         key = key or new_api_key()
         digest = key_hash(key)
@@ -85,7 +109,7 @@ class ApiKeys:
             owner = work.first(stored_caller, CALLER, hash=digest)
             if owner is not None and owner.name != name:
                 raise ParameterError(
-                    f"the API key of {name!r} is also that of {owner.name!r}: give every caller another key"
+                    f"the callers {name!r} and {owner.name!r} have the same API key: give every caller its own key"
                 )
             columns = {**asdict(policy or KeyPolicy()), "tenant": tenant}
             work.run(PUT_API_KEY, hash=digest, name=name, role=role, created=work.now, **columns)
@@ -93,7 +117,7 @@ class ApiKeys:
         return key
 
     def drop(self, name: str) -> bool:
-        """Delete the key of a name; return whether there was one.
+        """Revoke the stored key with this name; return whether such a key existed.
 
         After the last key is revoked, calls from the same machine need no key again.
         """
@@ -107,25 +131,31 @@ class ApiKeys:
     def _check_name(self, name: str) -> None:
         if name in [caller.name for caller in self.environment.values()]:
             raise ParameterError(
-                f"the key {name!r} comes from {API_KEYS_VARIABLE}: change it there, and restart the service"
+                f"the API key {name!r} comes from the environment variable {API_KEYS_VARIABLE}: change it there, and "
+                "restart the service"
             )
 
     def names(self) -> list[str]:
+        """Return the names of all keys, stored ones first."""
         with self._store.read() as work:
             stored = list(work.run(sa.select(API_KEYS.c.name)).scalars())
         return [*stored, *(caller.name for caller in self.environment.values())]
 
     def are_lost(self) -> bool:
-        """Return whether the service was used with API keys and has none now, without their being revoked."""
+        """Return whether the database was served with API keys, none exists now, and the last one was not revoked.
+
+        Keys of the environment are then probably missing by mistake.
+        """
         return not self.names() and self._store.meta("api keys") is not None
 
     def require(self) -> None:
-        """Mark the database as one that is served with API keys, if there are any."""
+        """Mark the database as served with API keys if the environment has any; `put` does so for stored keys."""
         if self.environment:
             with self._store.write() as work:
                 work.run(PUT_MARK)
 
     def find(self, key: str) -> Caller | None:
+        """Return the caller that owns an API key; None if the key is invalid."""
         digest = key_hash(key)
         if digest in self.environment:
             return self.environment[digest]
@@ -133,15 +163,23 @@ class ApiKeys:
             return work.first(stored_caller, CALLER, hash=digest)
 
     def all(self) -> dict[str, Caller]:
-        """Return all callers by the hash of their key."""
+        """Return {hash of the key: caller} of all keys."""
         with self._store.read() as work:
             stored = {row[0]: stored_caller(*tuple(row)) for row in work.run(CALLERS)}
         return stored | self.environment
 
     def spend(self, name: str, calls: int, per_minute: float) -> float:
-        """Count calls towards the rate limit of a key, over all processes.
+        """Count calls towards the rate limit of a key, which all processes share through the database.
 
-        Returns 0, or the seconds to wait if too few are left.
+        Parameters
+        ----------
+        name : name of the key
+        calls : number of calls to count
+        per_minute : largest number of calls per minute
+
+        Returns
+        -------
+        0 if the calls are allowed; otherwise they are not counted, and the seconds until they are allowed are returned
         """
         cost = 60 * calls / per_minute
         with self._store.write() as work:
@@ -152,12 +190,21 @@ class ApiKeys:
 
 
 def stored_caller(digest: str, name: str, role: str, tenant: str | None, *policy: object) -> Caller:
-    """Return the caller of a row."""
+    """Return the caller in a row of the table ``api_keys``.
+
+    digest : hash of the key
+    policy : detail, far and require, see `KeyPolicy`
+    """
     return Caller(name, role, KeyPolicy(*policy), tenant)  # type: ignore[arg-type]
 
 
 def environment_keys() -> dict[str, Caller]:
-    """Return the callers of the environment by the hash of their key."""
+    """Return {hash of the key: caller} of the keys in the environment variable `API_KEYS_VARIABLE`.
+
+    Raises
+    ------
+    ParameterError : if an entry of the variable is malformed, or if two callers have the same key
+    """
     found: dict[str, Caller] = {}
     for entry in os.environ.get(API_KEYS_VARIABLE, "").split():
         fields = ENTRY.fullmatch(entry)
@@ -174,13 +221,13 @@ def environment_keys() -> dict[str, Caller]:
         except ValidationError as error:
             fault = error.errors()[0]
             raise ParameterError(
-                f"the key {name!r} of {API_KEYS_VARIABLE} has a wrong policy: "
+                f"the API key {name!r} in {API_KEYS_VARIABLE} has a wrong option: "
                 f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
             ) from error
         owner = found.get(key_hash(key))
         if owner is not None:
             raise ParameterError(
-                f"the API key of {name!r} is also that of {owner.name!r}: give every caller another key"
+                f"the callers {name!r} and {owner.name!r} have the same API key: give every caller its own key"
             )
         found[key_hash(key)] = Caller(name, role, policy, tenant)
     return found

@@ -1,4 +1,4 @@
-"""The running service: database, keys and model from the settings, the ASGI application and its server."""
+"""The running service: opens database, keys and model as the settings say, and serves them over HTTP."""
 
 from __future__ import annotations
 
@@ -52,17 +52,23 @@ from .tenants import Tenants
 from .workers import START_FAILURE, WorkerStarts
 
 PAGE_FOLDER = Path(__file__).with_name("page")
-# Pages with an address without an ending: a log-in, and everything else.
+# Files of the pages whose address has no ending: the log-in, and the page with everything else.
 PAGES = {"/login": "login.html", "/lab": "index.html"}
-# Seconds after which a database without an answer is reported as not ready.
+# If the database does not answer within these seconds, the service reports that it is not ready.
 READY_S = 3.0
-# Environment variable by which worker processes get their settings.
+# Environment variable that passes the settings to worker processes.
 SETTINGS = "MVPLDA_WORKER_SETTINGS"
 Result = TypeVar("Result")
 
 
 class Runtime:
-    """State shared by all endpoints: the service, its limits, threads and metrics."""
+    """State shared by all endpoints: the service, its limits, threads and metrics.
+
+    Parameters
+    ----------
+    service : operations on the people of the service itself; services of tenants are opened when they are called
+    is_open : whether calls without an API key are allowed until the first key is made
+    """
 
     def __init__(self, service: Service, is_open: bool) -> None:
         settings = service.settings
@@ -82,7 +88,10 @@ class Runtime:
         self._views: dict[str, Runtime] = {}
 
     async def of(self, caller: Caller) -> Runtime:
-        """Return the state for the calls of a caller: that of its tenant, which shares threads, limits and metrics."""
+        """Return the state for the calls of a caller: this one, or for a caller of a tenant the state of the tenant.
+
+        The state of a tenant has a service of its own, and shares threads, limits and metrics.
+        """
         name = caller.tenant
         if name is None:
             return self
@@ -98,25 +107,31 @@ class Runtime:
         return view
 
     def close(self) -> None:
-        """Close the databases; SQLite then empties its log, which may hold erased rows."""
+        """Close the databases of the service and its tenants; SQLite then empties its log of erased rows."""
         self._tenants.close()
         self.service.store.close()
 
     def check_role(self, decision: str) -> None:
-        """Raise if this instance does not make a kind of decision."""
+        """Raise a `Problem` if this instance is not for a kind of decision, "verify" or "identify" (``--role``)."""
         role = self.settings.role
         if role not in ("all", decision):
-            raise Problem(404, "not-found", f"this instance does not {decision}: it is for {role}")
+            detail = f"this instance answers no calls to {decision}: it runs with --role {role}; call another instance"
+            raise Problem(404, "not-found", detail)
 
     async def run(self, work: Callable[..., Result], *arguments: object) -> Result:
-        """Run a function that waits for the database, in a thread."""
+        """Return work(*arguments), run in a thread, for a function that waits for the database.
+
+        Raises
+        ------
+        Problem : 503 if the database does not answer within the time of the call
+        """
         future = self._light.submit(work, *arguments)
         try:
             async with database_wait(self.settings.answer_s):
                 return await asyncio.wrap_future(future)
         except Problem as problem:
             if future.cancelled() and problem.kind == "database":
-                # it had not begun
+                # the function had not begun, and therefore changed nothing
                 raise no_answer(is_unchanged=True) from None
             raise
 
@@ -127,17 +142,26 @@ class Runtime:
         *arguments: object,
         call: IdempotentCall | None = None,
     ) -> Result:
-        """Run an operation in one transaction, in a thread."""
+        """Return work(transaction, *arguments), run in one transaction in a thread.
+
+        Parameters
+        ----------
+        caller : caller in the audit entries of the transaction
+        call : set if the client may send the call again: the stored answer of the first call is then returned
+        """
         return await self._patiently(self.service.change_once, call, caller, work, *arguments)
 
     async def erase(
         self, name: str, state: State, caller: Caller, call: IdempotentCall | None = None
     ) -> ProfileReply:
-        """Erase a profile."""
+        """Erase the profile with the id `name`, and return it with its new `state`, "opted_out" or "deleted"."""
         return await self._patiently(self.service.erase, name, state, caller, call)
 
     async def _patiently(self, work: Callable[..., Result], *arguments: object) -> Result:
-        """Run an operation; repeat it after a pause while another connection holds the row, so that no thread waits."""
+        """Return work(*arguments), run in a thread; repeat it after a pause if another connection has locked its row.
+
+        The pause keeps no thread waiting for the lock. After ``lock_timeout_s`` seconds, `RowHeld` is raised.
+        """
         until = time.monotonic() + self.settings.lock_timeout_s
         pause, longest = HELD_S
         while True:
@@ -150,9 +174,15 @@ class Runtime:
             pause = min(2 * pause, longest)
 
     async def run_heavy(self, work: Callable[..., Result], *arguments: object) -> Result:
-        """Run a long computation in a thread; raise if too many are waiting."""
+        """Return work(*arguments), a long computation such as the processing of a recording, run in a thread.
+
+        Raises
+        ------
+        Problem : 503 if too many recordings are already waiting
+        """
         if self._load["recordings"] >= self.settings.at_once + self.settings.waiting:
-            raise Problem(503, "busy", "too many recordings are waiting: try again", wait=1)
+            detail = "too many recordings are waiting to be processed: send this call again later"
+            raise Problem(503, "busy", detail, wait=1)
         self._load["recordings"] += 1
         try:
             loop = asyncio.get_running_loop()
@@ -162,13 +192,16 @@ class Runtime:
             self._load["recordings"] -= 1
 
     def warm(self) -> Future[None]:
-        """Start to read all voices for 1:N, once; return the running or finished task."""
+        """Start to load all voices for identification, unless they are loaded; return the running or finished task."""
         if self._warm is None or (self._warm.done() and self._warm.exception()):
             self._warm = self._apart.submit(self.service.warm)
         return self._warm
 
     async def ready(self) -> None:
-        """Raise unless the database answers and all voices are in memory; independent of waiting calls."""
+        """Raise a `Problem` (503) unless the database answers and all voices for identification are loaded.
+
+        The check has threads of its own, so that it does not wait behind other calls.
+        """
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(READY_S):
@@ -176,13 +209,16 @@ class Runtime:
                 self.metrics.damaged.set(count)
                 await asyncio.shield(asyncio.wrap_future(self.warm()))
         except TimeoutError:
-            detail = "the database does not answer, or voices are still being read"
+            detail = "the service is not ready: its database does not answer, or voices are still being loaded"
             raise Problem(503, "not-ready", detail, wait=2) from None
 
 
 def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
-    """Return the application.
+    """Return the ASGI application of a service, with its endpoints, its web page and its checks of requests.
 
+    Parameters
+    ----------
+    service : operations of the endpoints
     is_open : serve without API keys: every client on this machine has all permissions
     """
     runtime = Runtime(service, is_open)
@@ -216,7 +252,7 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
 
 
 async def page_file(name: str) -> FileResponse:
-    """Return a file of the page."""
+    """Return the file `name` of the web page as an answer."""
     return FileResponse(PAGE_FOLDER / name)
 
 
@@ -236,9 +272,16 @@ def with_bearer(description: dict[str, Any]) -> dict[str, Any]:
 
 
 def open_store(settings: Settings, is_urgent: bool = False) -> Store:
-    """Open the database of the settings, with the API keys of the environment.
+    """Open the database that the settings name, and read the API keys of the environment.
 
-    is_urgent : whether this process writes to SQLite before a running service
+    Parameters
+    ----------
+    settings : addresses of the databases, and timeouts
+    is_urgent : whether this process may write to SQLite before a running service
+
+    Raises
+    ------
+    ParameterError : if the database cannot be used, or if an API key of the environment is wrong
     """
     store = new_store(settings, settings.key_url, is_urgent)
     store.api_keys.environment = environment_keys()
@@ -246,41 +289,68 @@ def open_store(settings: Settings, is_urgent: bool = False) -> Store:
 
 
 def new_store(settings: Settings, key_url: str | None, is_urgent: bool = False) -> Store:
-    """Open the database of the settings with a database of data keys; None: the same."""
+    """Open the database that the settings name.
+
+    Parameters
+    ----------
+    settings : address of the database, and timeouts
+    key_url : address of the database of data keys; None: they are in the database of the profiles
+    is_urgent : whether this process may write to SQLite before a running service
+
+    Raises
+    ------
+    ParameterError : if the database cannot be used
+    """
     settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         return Store(settings.database_url, key_url, settings, is_urgent)
     except DBAPIError as error:
         raise ParameterError(
-            f"the database cannot be used: {error.orig}. Is it running, and are --database, user and password right?"
+            f"the database cannot be used: {error.orig}. Check that it runs, and --database with its user and password"
         ) from error
 
 
 def master_folder(settings: Settings) -> Path | None:
-    """Return the folder of the file of the master key; None if the key must come from the environment."""
+    """Return the folder of the master key's file; None if the database is not SQLite.
+
+    The master key must then come from the environment.
+    """
     local = settings.database is None or settings.database.startswith("sqlite")
     return settings.data if local else None
 
 
 def open_master(settings: Settings, create: bool) -> MasterKey:
+    """Return the present master key; if there is none and `create` is true, make a file with a random key."""
     return MasterKey.find(master_folder(settings), create)
 
 
 def open_masters(settings: Settings, create: bool) -> KeyRing:
-    """Return the master keys, two while the key is changed; keys that are made later are found when needed."""
+    """Return the present master key and, while a rotation replaces it, the new one.
+
+    The returned ring also searches for keys that are made later.
+
+    create : whether to make a file with a random key if there is no master key
+    """
     folder = master_folder(settings)
     first = MasterKey.find(folder, create)
     return KeyRing([first, *find_masters(folder)], partial(find_masters, folder))
 
 
 def open_service(settings: Settings) -> Service:
-    """Open the service; a master key is created last, and only for a database that has none yet."""
+    """Open model, database and master key as the settings say, and return the service.
+
+    A master key is made only for a database that has none yet.
+
+    Raises
+    ------
+    ParameterError : if the model, the database or the keys cannot be used
+    """
     model = open_model(settings)
     store = open_store(settings)
     if store.api_keys.are_lost():
         raise ParameterError(
-            "this database was served with API keys, and there are none now: put them into MVPLDA_API_KEYS again, or "
-            "make one with mvplda serve key NAME --role admin"
+            "this database was served with API keys before, and has none now: set MVPLDA_API_KEYS as before, or make a "
+            "key with mvplda serve key NAME --role admin"
         )
     store.api_keys.require()
     masters = open_masters(settings, store.meta("master") is None)
@@ -291,7 +361,10 @@ def open_service(settings: Settings) -> Service:
 
 
 def run(service: Service, settings: Settings) -> None:
-    """Serve until stopped; running requests are finished first."""
+    """Serve over HTTP until the process is stopped; requests in progress are finished first.
+
+    With several workers, each is a process that opens the service again from the settings.
+    """
     options: dict[str, Any] = {
         "host": settings.host,
         "port": settings.port,
@@ -322,7 +395,7 @@ def run(service: Service, settings: Settings) -> None:
 
 
 def from_environment() -> ASGIApp:
-    """Return the application of a worker process."""
+    """Return the application of a worker process, whose settings are in the environment variable `SETTINGS`."""
     threadpool_limits(1)
     settings = Settings.model_validate_json(os.environ[SETTINGS])
     log_to_standard_error(settings)
@@ -331,7 +404,10 @@ def from_environment() -> ASGIApp:
 
 
 def application(service: Service) -> ASGIApp:
-    """Return the application, which needs no API key if there are none; it logs to standard error."""
+    """Return the application of a service for the server, and set up its log on standard error.
+
+    Calls need no API key if there is none.
+    """
     app = create_app(service, is_open=not service.store.api_keys.names())
     TimeoutProtocol.settings = service.settings
     TimeoutProtocol.bodies = app.state.runtime.bodies
@@ -343,7 +419,7 @@ def application(service: Service) -> ASGIApp:
 
 
 def log_to_standard_error(settings: Settings) -> None:
-    """Set up the log of a process: lines on standard error."""
+    """Write the log of this process to standard error, in the format of the settings."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(log_formatter(settings.log_format, sys.stderr))
     for name in ("mvplda.serve", "uvicorn", "uvicorn.error"):

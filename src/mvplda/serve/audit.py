@@ -1,8 +1,9 @@
-"""The audit: chains of entries with keyed hashes, which show changed, removed, added and re-ordered entries.
+"""The audit: a log of changes and decisions that shows changed, removed, added and re-ordered entries.
 
-Each entry has a number and the keyed hash of its values and of the entry before it. Transactions that end at the same
-time append to different chains, so that they do not wait for each other. The key is in the database, wrapped by the
-master key: whoever can write to the database alone cannot make entries.
+The entries form several chains. Each entry has a number in its chain, and a keyed hash of its values and of the hash
+before it. Transactions that end at the same time append to different chains, so that they do not wait for each other.
+The key of the hashes is in the database, encrypted with the master key: somebody who can write to the database but does
+not have the master key cannot make valid entries.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
     from .keys import Vault
     from .store import Store, Transaction
 
-# Number of chains: as many transactions can end at the same time without waiting.
+# Number of chains. So many transactions can end at the same time without waiting.
 CHAINS = 8
-# Name of the wrapped key in the table ``meta``, and address of the key.
+# Name of the audit's encrypted key in the table ``meta``, and the address that its encryption is bound to.
 AUDIT_KEY = "audit key"
 # Action of the entry that reports a changed head of a chain.
 BROKEN = "audit-broken"
-# Entries that are read at a time, and findings that are named.
+# Number of entries that are read at a time, and largest number of findings of one sort that are listed.
 PAGE = 1000
 NAMED = 100
 
@@ -103,11 +104,14 @@ CHAIN_ENTRY = (
 
 @dataclass(frozen=True)
 class Head:
-    """Head of a chain.
+    """First and last entry of one chain of the audit, as stored in the table ``audit_heads``.
 
-    first, first_mac : number of the oldest stored entry, and hash of the entry before it
-    number, mac : number and hash of the latest entry
-    seal : keyed hash of the others
+    Parameters
+    ----------
+    chain : number of the chain, from 0
+    first, first_mac : number of the oldest stored entry, and hash of the deleted entry before it (empty: none)
+    number, mac : number and hash of the latest entry (0 and empty: none)
+    seal : keyed hash of the other fields
     """
 
     chain: int
@@ -120,11 +124,13 @@ class Head:
 
 @dataclass
 class AuditReport:
-    """Result of a verification.
+    """Result of a verification of the audit.
 
+    Parameters
+    ----------
     entries : number of stored entries
-    findings : sentences about changed, removed, added and re-ordered entries
-    receipt : number and hash of the latest entry of each chain
+    findings : sentences about changed, removed, added and re-ordered entries; empty if the audit is intact
+    receipt : {chain: (number, hash)} of the latest entry of each chain, to be stored outside the database
     """
 
     entries: int = 0
@@ -133,7 +139,13 @@ class AuditReport:
 
 
 class AuditChain:
-    """Appends entries to the audit, deletes old ones, and verifies it."""
+    """Appends entries to the audit, deletes old entries, and verifies the chains.
+
+    Parameters
+    ----------
+    key : key of the hashes
+    is_postgres : whether the database is PostgreSQL, which numbers entries otherwise than SQLite
+    """
 
     def __init__(self, key: bytes, is_postgres: bool) -> None:
         self._key = key
@@ -142,12 +154,15 @@ class AuditChain:
     # -- hashes --------------------------------------------------------------
 
     def entry_mac(self, row: Mapping[str, object], previous: str) -> str:
-        """Return the keyed hash of an entry and of the hash before it; columns without a value do not count."""
+        """Return the keyed hash of an entry and of `previous`, the hash of the entry before it.
+
+        row : {column: value} of the entry; columns with None and the column ``mac`` are left out of the hash
+        """
         values = {name: value for name, value in row.items() if value is not None and name != "mac"}
         return self._digest("entry", [previous, sorted(values.items())])
 
     def sealed(self, head: Head) -> Head:
-        """Return a head with its seal."""
+        """Return a copy of a chain's head with its seal, the keyed hash of its other fields."""
         values = [head.chain, head.first, head.first_mac, head.number, head.mac]
         return replace(head, seal=self._digest("head", values))
 
@@ -158,14 +173,17 @@ class AuditChain:
     # -- writing -------------------------------------------------------------
 
     def append(self, work: Transaction, notes: Sequence[Mapping[str, object]]) -> None:
-        """Add entries at the end of a transaction, to a chain that no other transaction holds."""
+        """Write the audit entries of a transaction at its end, to a chain that no other transaction has locked.
+
+        notes : per entry its columns ``at``, ``caller``, ``action``, ``profile``, ``result_id`` and ``detail``
+        """
         row = work.run(FREE_HEAD).first()
         if row is None:
             # all chains are held: wait for one of them
             row = work.run(LOCKED_HEAD, number=secrets.randbelow(CHAINS)).first()
         head = self.sealed(Head(0, 1, "", 0, "")) if row is None else Head(*tuple(row))
         if row is None or self.sealed(head) != head:
-            # the chain goes on, and tells of the change for as long as entries are stored
+            # somebody changed the head: the chain goes on, with an entry that reports the change
             detail = json.dumps({"chain": head.chain, "number": head.number})
             report = {"action": BROKEN, "profile": None, "result_id": None, "detail": detail}
             notes = [{**notes[0], **report}, *notes]
@@ -191,7 +209,7 @@ class AuditChain:
         return list(range(last + 1, last + 1 + count))
 
     def begin(self, work: Transaction) -> None:
-        """Create the chains of a database; entries from before there were chains go into the first one."""
+        """Create the chains of a database; entries that an older version wrote without chains go into the first."""
         for chain in range(CHAINS):
             self._put_head(work, Head(chain, 1, "", 0, ""))
         number, mac = 0, ""
@@ -209,7 +227,10 @@ class AuditChain:
         self._put_head(work, Head(0, 1, "", number, mac))
 
     def delete_old(self, work: Transaction, oldest: float) -> None:
-        """Delete entries from before a time; chains with changed entries among them stay as they are."""
+        """Delete the entries that are older than the time `oldest`, in seconds since 1970.
+
+        A chain stays as it is if verification finds a fault among the entries to be deleted.
+        """
         for number in range(CHAINS):
             row = work.run(LOCKED_HEAD, number=number).first()
             if row is None or self.sealed(Head(*tuple(row))) != Head(*tuple(row)):
@@ -231,7 +252,18 @@ class AuditChain:
     def verify(
         self, work: Transaction, receipt: Mapping[int, tuple[int, str]] | None = None
     ) -> AuditReport:
-        """Compare all entries with their chains, and with an earlier receipt."""
+        """Verify the hashes and numbers of all entries.
+
+        Parameters
+        ----------
+        work : transaction that reads the database as of one moment
+        receipt : {chain: (number, hash)} from an earlier `AuditReport`, to find out whether the audit was replaced by
+            an earlier copy; None: no comparison
+
+        Returns
+        -------
+        number of entries, faults, and a new receipt
+        """
         report = AuditReport()
         heads = {row.chain: Head(*tuple(row)) for row in work.run(HEADS)}
         for number in range(CHAINS):
@@ -250,11 +282,11 @@ class AuditChain:
             report.findings += walk.findings
             report.receipt[number] = head.number, head.mac
         report.findings += [
-            f"added: entry {entry} was not written by the service"
+            f"added: entry {entry} belongs to no chain, so the service did not write it"
             for entry in work.run(FOREIGN).scalars()
         ]
         report.findings += [
-            f"changed: the head of a chain, before entry {entry}"
+            f"changed: the head of a chain, before entry {entry} reported it"
             for entry in work.run(REPORTED).scalars()
         ]
         return report
@@ -263,9 +295,17 @@ class AuditChain:
 class Walk:
     """Check of one chain, entry by entry, that collects the entries with a wrong number or hash.
 
+    Parameters
+    ----------
+    chain : computes the hashes
     head : first and last number and hash that the entries must have
-    expected : number and hash of an entry in an earlier receipt
-    is_complete : whether the entries extend to the end of the chain
+    expected : number and hash of an entry in an earlier receipt; None: no receipt
+    is_complete : whether `head` ends at the end of the chain; otherwise later entries exist and are not read
+
+    Attributes
+    ----------
+    mac : hash of the entry that was read last
+    findings : sentences about the faults, complete after all entries were read
     """
 
     def __init__(
@@ -281,43 +321,45 @@ class Walk:
         self._is_complete = is_complete
         self.mac = head.first_mac
         self.findings: list[str] = []
-        # entries whose hash does not fit, with the hash before each
+        # entries with a wrong hash, and the hash of the entry before each
         self._unfit: list[tuple[dict[str, Any], str]] = []
 
     def entries(self, work: Transaction) -> Iterator[dict[str, Any]]:
-        """Yield the entries, and compare each with the one before."""
+        """Yield the entries of the chain as {column: value}, after comparing each with the entry before it."""
         head = self._head
         number, last_id = head.first - 1, 0
         self._check_receipt(number)
         for row in self._rows(work):
             yield row
             if row["number"] <= number:
-                self.findings.append(f"added: entry {row['id']} has the number of another one")
+                self.findings.append(f"added: entry {row['id']} has the number of another entry")
                 continue
             missing = row["number"] - number - 1
             if missing:
-                self.findings.append(
-                    f"removed: {missing} between entries {last_id or 'at the begin'} and {row['id']}"
-                )
+                place = f"between entries {last_id} and {row['id']}"
+                if not last_id:
+                    place = f"at the beginning of chain {head.chain}, before entry {row['id']}"
+                self.findings.append(f"removed: {number_of_entries(missing)} {place}")
             elif self._chain.entry_mac(row, self.mac) != row["mac"]:
                 self._unfit.append((row, self.mac))
             number, last_id, self.mac = row["number"], row["id"], str(row["mac"])
             self._check_receipt(number)
         if number < head.number:
+            missing_text = number_of_entries(head.number - number)
             self.findings.append(
-                f"removed: the last {head.number - number} of chain {head.chain}, after entry {last_id}"
+                f"removed: the last {missing_text} of chain {head.chain}, after entry {last_id}"
             )
         elif self._is_complete and self.mac != head.mac and not self._unfit:
             self.findings.append(f"changed: the hash of entry {last_id}")
         if self._expected is not None and self._expected[0] > head.number:
             self.findings.append(
-                f"removed: {self._expected[0] - head.number} of chain {head.chain} since the receipt"
+                f"removed: {number_of_entries(self._expected[0] - head.number)} of chain {head.chain} since the receipt"
             )
         self._name_unfit()
         if self._is_complete:
             limits = {"chain_number": head.chain, "first": head.first, "last": head.number}
             self.findings += [
-                f"added: entry {entry} has a number beyond its chain"
+                f"added: entry {entry} has a number outside of its chain"
                 for entry in work.run(BEYOND, **limits).scalars()
             ]
 
@@ -348,7 +390,10 @@ class Walk:
                 )
 
     def _name_unfit(self) -> None:
-        """Add a finding per entry with a wrong hash: re-ordered if the hash fits another entry's id, else changed."""
+        """Add a finding per entry with a wrong hash.
+
+        The entry counts as re-ordered if the hash is right for the id of another such entry, otherwise as changed.
+        """
         ids = [row["id"] for row, _ in self._unfit[:NAMED]]
         for row, previous in self._unfit[:NAMED]:
             was = [
@@ -364,11 +409,19 @@ class Walk:
             self.findings.append(f"changed: {len(self._unfit) - NAMED} more entries")
 
 
+def number_of_entries(count: int) -> str:
+    """Return a number with its noun, "1 entry" or "2 entries"."""
+    return f"{count} entry" if count == 1 else f"{count} entries"
+
+
 # -- the key -------------------------------------------------------------------------------
 
 
 def open_audit(store: Store, vault: Vault) -> AuditChain:
-    """Return the audit of a database; a new one gets a key and chains."""
+    """Return the audit of a database; an audit without a key gets a new key and empty chains.
+
+    vault : decrypts the key of the audit
+    """
     with store.write() as work:
         lock_hosts(work.connection)
         is_new = not work.value(sa.select(sa.func.count()).where(META.c.name == AUDIT_KEY))
@@ -383,15 +436,15 @@ def open_audit(store: Store, vault: Vault) -> AuditChain:
 
 
 def wrap_key(work: Transaction, store: Store, vault: Vault, key: bytes) -> str:
-    """Return the key of the audit, wrapped by the present master key."""
+    """Return the key of the audit as text in base64, encrypted ("wrapped") with the present master key."""
     mark = store.meta("master", work)
     return base64.b64encode(vault.wrap(key, AUDIT_KEY, mark)).decode()
 
 
 def rewrap_audit_key(work: Transaction, store: Store, vault: Vault) -> None:
-    """Wrap the key of the audit by the present master key, after a change of it.
+    """Encrypt the key of the audit with the present master key, after the master key was changed.
 
-    vault : has the present master key and the one before
+    vault : has the present and the previous master key
     """
     wrapped = work.value(GET_KEY)
     if wrapped is not None:
@@ -402,7 +455,18 @@ def rewrap_audit_key(work: Transaction, store: Store, vault: Vault) -> None:
 def verify_audit(
     store: Store, vault: Vault, receipt: Mapping[int, tuple[int, str]] | None = None
 ) -> AuditReport:
-    """Verify the audit of a database, beside a running service."""
+    """Verify the audit of a database; a service may run at the same time.
+
+    Parameters
+    ----------
+    store : database
+    vault : decrypts the key of the audit
+    receipt : {chain: (number, hash)} from an earlier verification; None: no comparison
+
+    Returns
+    -------
+    number of entries, faults, and a new receipt
+    """
     audit = open_audit(store, vault)
     with snapshot(store) as work:
         return audit.verify(work, receipt)
@@ -410,7 +474,7 @@ def verify_audit(
 
 @contextmanager
 def snapshot(store: Store) -> Iterator[Transaction]:
-    """Open a transaction that reads the database as it is at one time."""
+    """Open a transaction whose queries all read the database as of one moment."""
     with store.read() as work:
         if store.is_postgres:
             work.connection = repeatable(work.connection)
@@ -418,11 +482,12 @@ def snapshot(store: Store) -> Iterator[Transaction]:
 
 
 def repeatable(connection: Connection) -> Connection:
+    """Return a connection to PostgreSQL whose transactions read the database as of one moment."""
     return connection.execution_options(isolation_level="REPEATABLE READ")
 
 
 def all_entries(store: Store) -> Iterator[AuditEntry]:
-    """Yield all entries, oldest first."""
+    """Yield all entries of the audit of a database, oldest first."""
     last = 0
     while True:
         with store.read() as work:
@@ -434,9 +499,9 @@ def all_entries(store: Store) -> Iterator[AuditEntry]:
 
 
 def audit_entry(row: AuditRow) -> AuditEntry:
-    """Return an audit entry with the field names of the API; its detail is added as further fields.
+    """Return an audit entry with the field names of the API, and its details as further fields.
 
-    A damaged one is marked, because it must not hide all others.
+    A damaged entry is returned with empty fields and ``damaged: true``, so that one of them does not hide all others.
     """
     try:
         return AuditEntry(
@@ -463,7 +528,7 @@ def audit_entry(row: AuditRow) -> AuditEntry:
 
 
 def audit_detail(row: AuditRow) -> dict[str, Any]:
-    """Return the detail of an audit entry; a damaged one is marked, because it must not hide all others."""
+    """Return the details of an audit entry; {"damaged": True} if they cannot be read."""
     try:
         return dict(json.loads(row.detail))
     except (ValueError, TypeError):
@@ -471,12 +536,12 @@ def audit_detail(row: AuditRow) -> dict[str, Any]:
 
 
 def receipt_text(receipt: Mapping[int, tuple[int, str]]) -> str:
-    """Return a receipt as lines of chain, number and hash."""
+    """Return the receipt of a verification, {chain: (number, hash)}, as text: one line "CHAIN NUMBER HASH" each."""
     return "".join(f"{chain} {number} {mac}\n" for chain, (number, mac) in sorted(receipt.items()))
 
 
 def parse_receipt(text: str) -> dict[int, tuple[int, str]]:
-    """Return the receipt in a text; raise `ValueError` if the text is not a receipt."""
+    """Return {chain: (number, hash)} from the text of a receipt; raise `ValueError` if it is not a receipt."""
     receipt = {}
     for line in text.splitlines():
         chain, number, mac = line.split(" ")

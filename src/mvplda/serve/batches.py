@@ -1,7 +1,7 @@
-"""Batches of verifications: waiting attempts are decided together, in one transaction.
+"""Batches of verifications: attempts that wait at the same time are decided together, in one transaction.
 
-A profile is *held* if another connection has locked its row. Attempts on held profiles are decided separately, so that
-they do not delay others.
+A profile is *held* if another connection to the database has locked its row. Attempts on held profiles are repeated
+separately, so that they do not delay others.
 """
 
 from __future__ import annotations
@@ -21,23 +21,27 @@ from .verifier import Attempt
 if TYPE_CHECKING:
     from .service import Service
 
-# Verifications that are decided in one transaction.
+# Largest number of verifications that are decided in one transaction.
 BATCH_LIMIT = 64
-# Batches at the same time, beside that of held profiles. The next one starts when all others have finished, or take
-# longer than STUCK_S.
+# Largest number of batches at the same time, besides that of held profiles. Another batch starts when the running ones
+# have finished, or take longer than STUCK_S seconds.
 LANES = BATCH_THREADS - 1
 STUCK_S = 0.05
-# Longest pause after a batch, in which its callers may send their next request: larger batches cost less.
+# Longest pause after a batch, in seconds. Its callers may send their next request in it: larger batches cost less.
 PAUSE_S = 0.006
-# Shortest and longest pause between two attempts on profiles that other connections hold.
+# Shortest and longest pause between two tries of attempts on held profiles, in seconds.
 HELD_S = (0.01, 0.1)
 
 
 @dataclass(eq=False)
 class Entry:
-    """Attempt that waits for its reply.
+    """Attempt to be verified that waits for its reply.
 
-    until : monotonic time at which an attempt on a held profile is refused
+    Parameters
+    ----------
+    attempt : profile, recording and fields of the request
+    decided : future for the reply
+    until : time of `time.monotonic` from which an attempt on a held profile is refused
     """
 
     attempt: Attempt
@@ -46,14 +50,15 @@ class Entry:
 
     @property
     def name(self) -> str:
+        """Id of the claimed profile."""
         return self.attempt.name
 
 
 class Batches:
     """Decides waiting verifications together: one transaction, one call of the scorer, one commit.
 
-    A lane is a task that decides one batch after the other. A batch has only profiles whose rows are free; attempts on
-    held profiles are repeated by a separate task.
+    A *lane* is a task that decides one batch after the other. Attempts on held profiles are taken out of the batch, and
+    repeated by a separate task.
     """
 
     def __init__(self, service: Service) -> None:
@@ -70,7 +75,12 @@ class Batches:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def verify(self, attempt: Attempt) -> VerifyReply:
-        """Queue an attempt, and wait for its reply."""
+        """Queue an attempt and return its reply when it is decided.
+
+        Raises
+        ------
+        Problem : if the attempt is refused, or if the database does not answer in time
+        """
         until = time.monotonic() + self._settings.lock_timeout_s
         entry = Entry(attempt, asyncio.get_running_loop().create_future(), until)
         if attempt.name in self._held:
@@ -84,7 +94,7 @@ class Batches:
             return await entry.decided
 
     def _start_lane(self) -> None:
-        """Start a lane for the waiting attempts; if one is running, only after it is stuck for `STUCK_S`."""
+        """Start a lane for the waiting attempts; if lanes are running, only if they are stuck for `STUCK_S` seconds."""
         if not self._waiting:
             return
         if self._lanes == 0:
@@ -93,7 +103,7 @@ class Batches:
             asyncio.get_running_loop().call_later(STUCK_S, self._start_another, self._waiting[0])
 
     def _start_another(self, entry: Entry) -> None:
-        """Start another lane if this attempt still waits, which means that all lanes are stuck."""
+        """Start another lane if `entry` still waits, because then all running lanes are stuck."""
         if entry in self._waiting and self._lanes < LANES:
             self._start(self._run_lane())
 
@@ -113,7 +123,7 @@ class Batches:
             self._lanes -= 1
 
     def _next(self) -> list[Entry]:
-        """Return the next attempts, at most one per profile; later attempts on a profile wait for the next batch."""
+        """Take the next batch from the waiting attempts: at most one per profile and `BATCH_LIMIT` together."""
         batch: dict[str, Entry] = {}
         later = []
         for entry in self._waiting:
@@ -127,7 +137,7 @@ class Batches:
         return list(batch.values())
 
     async def _decide(self, batch: Sequence[Entry]) -> None:
-        """Decide a batch; queue attempts on held profiles to be repeated."""
+        """Decide a batch and answer its callers; attempts on held profiles are queued to be repeated."""
         names = {entry.name for entry in batch}
         self._busy |= names
         attempts = [entry.attempt for entry in batch]
@@ -143,7 +153,7 @@ class Batches:
                 answer(entry, outcome)
 
     async def _gather(self, expected: int) -> None:
-        """Wait up to `PAUSE_S` for this number of attempts, so that the next batch is large.
+        """Wait until `expected` attempts are waiting, at most `PAUSE_S` seconds, so that the next batch is large.
 
         Callers that were just answered often send their next request at once.
         """
@@ -164,7 +174,7 @@ class Batches:
         self._held.setdefault(entry.name, []).insert(0, entry)
 
     async def _retry(self) -> None:
-        """Repeat attempts on held profiles, without waiting for rows, until each is decided or has expired."""
+        """Repeat attempts on held profiles until each is decided or refused; no thread waits for locks."""
         pause, longest = HELD_S
         while self._held:
             await asyncio.sleep(pause)
@@ -186,7 +196,7 @@ class Batches:
             self._release(batch)
 
     def _release(self, batch: Sequence[Entry]) -> None:
-        """Queue all attempts on the profiles of a batch that are free again."""
+        """Move attempts to the usual queue whose profiles are no longer held, as the attempts of `batch` showed."""
         for entry in batch:
             entries = self._held.get(entry.name, [])
             if entry not in entries:
@@ -196,7 +206,7 @@ class Batches:
 
 
 def answer(entry: Entry, outcome: VerifyReply | Exception) -> None:
-    """Answer the caller of an attempt, unless it has disconnected."""
+    """Pass a reply or an error to the caller of an attempt, unless the caller has disconnected."""
     if entry.decided.done():
         return
     if isinstance(outcome, Exception):

@@ -1,4 +1,4 @@
-"""Callers of the service: their API keys, the calls per minute of each, and refused keys."""
+"""Callers of the service: checks of API keys, limits of the calls per minute, and refused keys."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ if TYPE_CHECKING:
     from .app import Runtime
 
 log = logging.getLogger("mvplda.serve")
-# Seconds for which API keys are cached: a revoked key works for so long in other processes.
+# Seconds for which valid API keys are cached: a revoked key still works for so long.
 KEYS_S = 5.0
-# Seconds for which the hashes of all keys are cached, while an address sends too many invalid keys.
+# Seconds for which the hashes of all keys are cached while an address sends too many invalid keys.
 HASHES_S = 1.0
 
 
 class Callers:
     """Finds the caller of each request by its API key, and refuses calls beyond a rate limit.
 
+    Parameters
+    ----------
+    runtime : state of the service
     is_open : whether calls without a key are allowed until the first key is made
     """
 
@@ -46,7 +49,17 @@ class Callers:
         self._spending: dict[str, asyncio.Lock] = {}
 
     async def caller(self, exchange: Exchange, key: str | None) -> Caller:
-        """Return the caller; raise for a missing or invalid key, or one that calls too often."""
+        """Return the caller of a request, and count the call towards the rate limit of its key.
+
+        Parameters
+        ----------
+        exchange : request in progress; the state of the caller's tenant is stored in it
+        key : API key of the request; None: no key was sent
+
+        Raises
+        ------
+        Problem : 401 for a missing or invalid key, 429 for too many calls
+        """
         if not key and await self.needs_no_key():
             caller = Caller("local", "admin")
         else:
@@ -57,13 +70,13 @@ class Callers:
         return caller
 
     async def _find(self, address: str, key: str) -> Caller:
-        """Return the caller of a key; raise if it is invalid."""
+        """Return the caller of a key; if it is invalid, count that for the client's address and raise a `Problem`."""
         caller, until = self._cache.get(key, (None, 0.0))
         if caller is not None and until >= time.monotonic():
             return caller
         self._cache.pop(key, None)
         if self._failures.wait(address):
-            # a flood of invalid keys costs no search each; valid keys of the same address still work
+            # a flood of invalid keys costs no query per key; valid keys from the same address still work
             caller = (await self._all_hashes()).get(key_hash(key))
         elif key:
             caller = await self._runtime.run(self._keys.find, key)
@@ -73,41 +86,47 @@ class Callers:
         return caller
 
     async def _all_hashes(self) -> Mapping[str, Caller]:
+        """Return {hash of the key: caller} of all keys, read again after `HASHES_S` seconds."""
         if self._hashes_until < time.monotonic():
             self._hashes_until = time.monotonic() + HASHES_S
             self._hashes = await self._runtime.run(self._keys.all)
         return self._hashes
 
     def _refusal(self, address: str) -> Problem:
-        """Return the refusal of a missing or invalid key, and write it to the log."""
+        """Count a missing or invalid key from an address, write it to the log, and return the problem to raise."""
         wait = self._failures.spend(address)
         count = self._refused_calls.count(address)
         if count:
             fields = {"address": address, "calls": count}
             log.warning("invalid key", extra={"fields": fields})
         if wait:
-            detail = "too many calls from this address without a valid key"
+            detail = "too many calls with invalid keys came from this address: wait, then send a valid key"
             return Problem(429, "address", detail, wait=wait)
-        return Problem(401, "key", "send an API key: X-API-Key: KEY, or Authorization: Bearer KEY")
+        detail = (
+            "expected a valid API key in a header of the request, X-API-Key: KEY or Authorization: Bearer KEY; "
+            "it is missing or not valid"
+        )
+        return Problem(401, "key", detail)
 
     def count_keyless(self, exchange: Exchange) -> None:
-        """Count a call without a key; raise if its address has sent too many."""
+        """Count a call without a key; raise a `Problem` (429) if its address has sent too many of them."""
         wait = 0.0 if self.is_open else self._keyless.spend(exchange.address)
         if wait:
-            detail = "too many calls from this address without a key"
+            detail = "too many calls without an API key came from this address: wait, or send a key"
             raise Problem(429, "address", detail, wait=wait)
 
     async def needs_no_key(self) -> bool:
-        """Return whether there are no API keys yet; the first key also ends keyless access to a running service."""
+        """Return whether calls need no API key because none exists; the first key ends that while the service runs."""
         if self.is_open and self._is_open_until < time.monotonic():
             self.is_open = not await self._runtime.run(self._keys.names)
             self._is_open_until = time.monotonic() + KEYS_S
         return self.is_open
 
     async def _spend(self, caller: Caller, runtime: Runtime) -> None:
-        """Count a call towards the rate of its key; raise if the rate is used up.
+        """Count a call towards the rate limit of its key; raise a `Problem` (429) if the limit is reached.
 
-        Rates are stored in the database. The calls of one second are reserved there in one step and counted in memory.
+        Rates are stored in the database. To save queries, the calls of one second are reserved there in one step, and
+        then counted in memory.
         """
         # one call reserves for all that arrive at the same time
         rate = runtime.settings.key_rate
@@ -125,7 +144,9 @@ class Callers:
             self._calls[caller.name] = left - 1
 
     async def _refuse(self, caller: Caller, runtime: Runtime, wait: float) -> None:
-        problem = Problem(429, "rate", "too many calls with this key", wait=wait)
+        """Raise the refusal of a call beyond the rate limit of its key, and count it in the audit."""
+        detail = f"too many calls with this API key: wait {wait:.1f} s"
+        problem = Problem(429, "rate", detail, wait=wait)
         if caller.name not in self._refused or self._refused[caller.name] < time.monotonic():
             # one entry for all calls during the wait: a flood of calls does not fill the audit
             self._refused[caller.name] = time.monotonic() + min(wait, 1.0)

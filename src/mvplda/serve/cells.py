@@ -1,4 +1,4 @@
-"""Cells: stored sums of recordings, per phrase and session of a profile."""
+"""Cells: sums over the recordings of a profile that share phrase and session, as the service stores them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """Sum of the recordings of one phrase and session of a profile, in whole numbers.
+    """Sum over the recordings of one phrase and session of a profile, in whole numbers.
 
+    Parameters
+    ----------
     phrase : label of the phrase; empty for a test without a claimed phrase
+    total : (rank,) sum of the recordings' evidence, in units of `model.UNIT`; rank: columns of the model's evidence
     count : number of recordings in the sum
-    session : empty for a test, which is a session of its own
+    session : name of the session; empty for a test, which is a session of its own
     """
 
     phrase: str
@@ -29,7 +32,18 @@ class Cell:
 def merge_cells(
     cells: Sequence[Cell], per_phrase: bool = False, per_session: bool = False
 ) -> list[Cell]:
-    """Add up the cells of a profile: to one cell, or to one per phrase, per session, or per pair of them."""
+    """Add up the cells of one profile.
+
+    Parameters
+    ----------
+    cells : cells of the profile
+    per_phrase : whether phrases stay separate
+    per_session : whether sessions stay separate
+
+    Returns
+    -------
+    one cell, or one per phrase, per session, or per pair of both
+    """
     if len(cells) == 1:
         return list(cells)
     groups: dict[tuple[str, str], list[Cell]] = {}

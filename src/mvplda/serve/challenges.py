@@ -1,4 +1,4 @@
-"""Challenges: a random phrase, or random words, for one verification; at most one open per profile."""
+"""Challenges: a random phrase, or random words, to be said in one verification; one per profile at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .store import Transaction
 from .tables import CHALLENGES, ProfileRow
 from .times import iso
 
-# Begin of a stored phrase that is prompted words; no label of a phrase has a colon.
+# Beginning of a stored phrase that consists of prompted words; labels of enrolled phrases have no colon.
 PROMPT = "words: "
 
 CHALLENGE_OF = (
@@ -28,9 +28,13 @@ DELETE_CHALLENGES = CHALLENGES.delete().where(CHALLENGES.c.profile == bindparam(
 
 
 class OpenChallenge(NamedTuple):
-    """Challenge that waits for an answer. It may have expired, if no call has noticed this yet.
+    """Challenge of a profile that was not answered yet. It may have expired if no call has noticed this yet.
 
-    phrase : label of the phrase to speak, or prompted words after `PROMPT`
+    Parameters
+    ----------
+    id : random id
+    phrase : label of the phrase to say, or `PROMPT` followed by the prompted words
+    expires : time of expiry in seconds since 1970
     """
 
     id: str
@@ -39,7 +43,7 @@ class OpenChallenge(NamedTuple):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Return the prompted words; empty if the challenge is an enrolled phrase."""
+        """Prompted words; empty if the challenge is an enrolled phrase."""
         if not self.phrase.startswith(PROMPT):
             return ()
         return tuple(self.phrase.removeprefix(PROMPT).split())
@@ -47,7 +51,8 @@ class OpenChallenge(NamedTuple):
     def reply(self, profile: str, texts: Mapping[str, str]) -> Challenge:
         """Return the challenge with the field names of the API.
 
-        texts : {label: text} of phrases
+        profile : id of the profile
+        texts : {label: text} of the phrases that it may ask for
         """
         words = self.words
         return Challenge(
@@ -60,7 +65,7 @@ class OpenChallenge(NamedTuple):
 
 
 def find_challenge(work: Transaction, name: str) -> OpenChallenge | None:
-    """Return the challenge of a profile, which may have expired; None if there is none."""
+    """Return the challenge of the profile with the id `name`, also an expired one; None if it has no challenge."""
     row = work.run(CHALLENGE_OF, name=name).first()
     return None if row is None else OpenChallenge(row.id, row.phrase, row.expires)
 
@@ -76,7 +81,10 @@ def create_challenge(
     # the phrase of the last challenge may be in a recording
     fresh = sorted(set(texts) - {row.last_phrase})
     if len(texts) < 2 or not fresh:
-        detail = f"a challenge needs two phrases to choose from, the profile has {len(texts)}: enrol more"
+        detail = (
+            f"a challenge needs at least two phrases to choose from; this profile has {len(texts)}: enrol another "
+            "phrase"
+        )
         raise Problem(409, "too-few-phrases", detail)
     challenge = open_challenge(work, row.id, draw("phrase", fresh), seconds)
     work.note("challenge", row.id)
@@ -105,5 +113,5 @@ def open_challenge(work: Transaction, name: str, phrase: str, seconds: float) ->
 
 
 def close_challenge(work: Transaction, name: str) -> None:
-    """Delete the challenge of a profile."""
+    """Delete the challenge of the profile with the id `name`, if it has one."""
     work.run(DELETE_CHALLENGES, name=name)

@@ -1,4 +1,4 @@
-"""Connections of the server: their number, the file handles they need, and time limits of unfinished requests."""
+"""Connections of the HTTP server: largest number, file handles, and time limits for unfinished requests."""
 
 from __future__ import annotations
 
@@ -12,15 +12,22 @@ from ..exceptions import ParameterError
 from .addresses import UnfinishedBodies
 from .settings import Settings
 
-# File handles of a process beside connections: the program, its model, logs, metrics and the event loop.
+# File handles that a process needs besides its connections: program, model, logs, metrics and event loop.
 OTHER_HANDLES = 100
 
 
 class TimeoutProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
-    """Closes connections whose request is incomplete: after a while, or at once if there are too many.
+    """HTTP protocol of one connection, which is closed if its request does not become complete.
 
-    Beyond the largest number, connections without a request are closed first, then those with an unfinished body,
-    the oldest of each first. Half-sent requests therefore never block others.
+    A connection without complete headers is closed after ``header_s`` seconds. Beyond the largest number of
+    connections, the oldest connection without complete headers is closed, or else the oldest request with an unfinished
+    body is refused. Half-sent requests therefore never block others.
+
+    Attributes
+    ----------
+    settings : limits ``connections`` and ``header_s``
+    bodies : requests with an unfinished body
+    waiting : connections without a complete request, oldest first
     """
 
     settings: ClassVar[Settings]
@@ -48,7 +55,7 @@ class TimeoutProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        # an idle connection is closed by the server's own limit, or before it if there are too many
+        # an idle connection is closed by uvicorn's own time limit, or earlier if there are too many connections
         if not self._is_answering() and not self.transport.is_closing():
             self.waiting[id(self)] = self
 
@@ -70,25 +77,31 @@ class TimeoutProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
             self._timer = None
 
     def close_unfinished(self) -> None:
+        """Close the connection, unless it is answering a request."""
         self._stop_waiting()
         if not self._is_answering():
             self.transport.close()
 
 
 def check_port(settings: Settings) -> None:
-    """Raise if another program already listens at the port."""
+    """Raise `ParameterError` if the service cannot listen at its host and port, such as a port that is in use."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         socket.create_server((settings.host, settings.port), family=family).close()
     except OSError as error:
         raise ParameterError(
             f"cannot listen at port {settings.port} of {settings.host}: {error.strerror}. "
-            "Another service may run there already: stop it, or pass another --port"
+            "If another program uses this port, stop it or pass another --port"
         ) from error
 
 
 def reserve_file_handles(settings: Settings) -> None:
-    """Raise the limit of file handles to what the connections need; raise an error if the system forbids it."""
+    """Increase this process's limit of open files to the number that its connections need.
+
+    Raises
+    ------
+    ParameterError : if the system does not allow so many
+    """
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -101,7 +114,7 @@ def reserve_file_handles(settings: Settings) -> None:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise ParameterError(
-            f"--connections {settings.connections} needs {needed} file handles, and the system allows {hard}: "
+            f"--connections {settings.connections} needs {needed} open files, and the system allows {hard}: "
             f"raise the limit (ulimit -n, LimitNOFILE= of systemd), or pass --connections "
             f"{max(1, hard - needed + settings.connections)}"
         )
