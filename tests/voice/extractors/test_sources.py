@@ -114,6 +114,31 @@ def test_every_source_gives_the_files_that_were_packed(tiny, tmp_path, serve):
         assert "golden vector" in lines[0]
 
 
+def test_a_download_is_checked_once_per_version_of_the_libraries(tiny, tmp_path, monkeypatch):
+    archive = tmp_path / sources.ARCHIVE_NAME
+    pack_weights(archive, "tiny")
+    checked = []
+    check = download.OnnxNetwork.check
+
+    def count(network):
+        checked.append(network.name)
+        return check(network)
+
+    monkeypatch.setattr(download.OnnxNetwork, "check", count)
+    mvplda.load_extractor("tiny")
+    assert len(checked) == 1
+    get_weights("tiny", source=str(archive))
+    checked.clear()
+    mvplda.load_extractor("tiny")
+    assert not checked
+    monkeypatch.setattr(download, "__version__", "0.0")
+    mvplda.load_extractor("tiny")
+    assert len(checked) == 1
+    cached_file("tiny").with_name(download.CHECK_FILE).write_text("{")
+    mvplda.load_extractor("tiny")
+    assert len(checked) == 2
+
+
 def test_an_archive_names_licence_and_credit_and_can_be_checked_with_sha256sum(tiny, tmp_path):
     first, second = tmp_path / "a.zip", tmp_path / "b.zip"
     pack_weights(first, "tiny")

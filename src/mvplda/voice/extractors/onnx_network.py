@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,8 +106,7 @@ class OnnxNetwork:
         self._basis = self._read_basis() if self.recipe.windows.pool == "points" else None
         self.fingerprint = self.recipe.fingerprint(self._weights_hash())
         self.name = f"{self.recipe.name}-{self.fingerprint[:12]}"
-        self._test_vector = self.embed(golden_signal(self.rate))
-        self.dimension = len(self._test_vector)
+        self.dimension = self.recipe.width or len(self._test_vector)
 
     def embed(self, sound: Sound | SoundSegment) -> Vector:
         """Return the (dimension,) vector of a sound.
@@ -125,6 +125,11 @@ class OnnxNetwork:
             vectors = self._thirds(self.frames(samples))
         vector = vectors.mean(axis=0, dtype=np.float64)
         return np.asarray(vector, dtype=np.float32)
+
+    @cached_property
+    def _test_vector(self) -> Vector:
+        """Vector of the test signal."""
+        return self.embed(golden_signal(self.rate))
 
     def hidden_frames(self, segment: SoundSegment) -> Frames:
         """Return the (T, columns) output of a network that takes samples and returns one row per frame of sound."""
@@ -338,6 +343,10 @@ def open_session(path: Path, threads: int) -> InferenceSession:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    # The plan of shared memory takes half of the load time. Without it, the arena reuses memory as fast.
+    options.enable_mem_reuse = False
+    # A pattern is kept for every length of a recording.
+    options.enable_mem_pattern = False
     available = runtime.get_available_providers()
     preferred = ("CUDAExecutionProvider", "CPUExecutionProvider")
     providers = [provider for provider in preferred if provider in available]
