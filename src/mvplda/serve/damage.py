@@ -1,4 +1,4 @@
-"""Damaged profiles: their marks in the database, and a check that opens every row."""
+"""Damaged profiles: the marks of profiles with unreadable stored data, and a check of the whole database."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .store import Store, Transaction
 from .tables import PROFILES, EnrolmentRow, ProfileRow
 from .templates import Templates
 
-# Profiles that the check reads at a time.
+# Number of profiles that the check reads at a time.
 PAGE = 200
-# Damaged data that are named per profile.
+# Largest number of damaged items of a profile in one audit entry.
 NAMED = 5
 
 PROFILE_PAGE = (
@@ -27,7 +27,7 @@ PROFILE_PAGE = (
     .order_by(PROFILES.c.id)
     .limit(PAGE)
 )
-# A row that another connection holds must not delay those who find the damage: it is marked later.
+# Rows that another connection has locked are left out, so that the caller that found the damage does not wait.
 FREE = (
     sa.select(PROFILES)
     .where(PROFILES.c.id.in_(bindparam("names", expanding=True)))
@@ -39,16 +39,23 @@ SET_DAMAGED = (
     .where(PROFILES.c.id == bindparam("name"))
     .values(
         damaged=bindparam("at"),
-        # a damaged version may be the largest number
+        # a damaged version may be the largest possible number
         version=sa.case((PROFILES.c.version < 2**30, PROFILES.c.version + 1), else_=1),
     )
 )
 
 
 def mark_profiles(work: Transaction, found: Mapping[str, str]) -> set[str]:
-    """Mark profiles as damaged; return all but those that another connection has locked.
+    """Mark profiles as damaged in the database.
 
-    found : {profile: damaged data}
+    Parameters
+    ----------
+    work : transaction that writes
+    found : {profile id: name of the damaged data, such as "recording 2"}
+
+    Returns
+    -------
+    ids that need no further try: all of `found`, except profiles that another connection has locked
     """
     names = sorted(found)
     rows = work.rows(ProfileRow, FREE, names=names)
@@ -65,7 +72,10 @@ EXISTING = sa.select(PROFILES.c.id).where(PROFILES.c.id.in_(bindparam("names", e
 
 
 def set_mark(work: Transaction, name: str, at: float | None) -> None:
-    """Set or remove the mark of a profile, and increase its version, so that cached sums are read again."""
+    """Set the time `at` of a profile's damage mark, or remove the mark (None).
+
+    The version of the profile increases, so that cached sums of its recordings are read again.
+    """
     work.run(SET_DAMAGED, name=name, at=at)
     work.changed.add(name)
 
@@ -74,10 +84,13 @@ def set_mark(work: Transaction, name: str, at: float | None) -> None:
 class CheckReport:
     """Result of a check of the whole database.
 
-    damaged : {profile: data that cannot be read}
-    keyless : profiles without a data key
-    repaired : profiles that were marked as damaged and can be read again
-    held : profiles whose marks could not be changed, because another connection holds their rows
+    Parameters
+    ----------
+    profiles, recordings : numbers of profiles and recordings that were checked
+    damaged : {profile id: names of its data that cannot be read}
+    keyless : ids of profiles without a data key
+    repaired : ids of profiles that were marked as damaged and can be read again
+    held : ids of profiles whose marks could not be changed, because another connection has locked their rows
     """
 
     profiles: int = 0
@@ -89,9 +102,9 @@ class CheckReport:
 
 
 def check_database(store: Store, templates: Templates) -> CheckReport:
-    """Open every row of every profile, and correct the marks of damaged profiles.
+    """Read and decrypt every row of every profile, and correct the marks of damaged profiles.
 
-    The service may run meanwhile: a finding is confirmed on the locked row before it is marked.
+    A service may run at the same time: each fault is confirmed on the locked row before the profile is marked.
     """
     report = CheckReport()
     after = ""
@@ -110,7 +123,13 @@ def check_database(store: Store, templates: Templates) -> CheckReport:
 def _find_page_faults(
     store: Store, templates: Templates, rows: Sequence[ProfileRow], report: CheckReport
 ) -> tuple[dict[str, list[str]], set[str]]:
-    """Return the faults of profiles, and the profiles with rows that the database itself cannot read."""
+    """Check one page of profiles.
+
+    Returns
+    -------
+    faults : {profile id: names of its data that cannot be read}
+    unreadable : ids of profiles with rows that the database itself cannot read
+    """
     try:
         with store.read() as work:
             return find_faults(work, templates, rows, report), set()
@@ -130,7 +149,10 @@ def _confirm(
     unreadable: set[str],
     report: CheckReport,
 ) -> None:
-    """Read suspected profiles again under a lock, set their marks, and complete the report."""
+    """Read the profiles `names` again under a lock, correct their damage marks, and complete the report.
+
+    unreadable : ids of profiles with rows that the database itself cannot read, which are not read again
+    """
     with store.write() as work:
         rows = work.rows(ProfileRow, FREE, names=names)
         faults = find_faults(work, templates, [row for row in rows if row.id not in unreadable])
@@ -167,7 +189,10 @@ def find_faults(
     rows: Sequence[ProfileRow],
     report: CheckReport | None = None,
 ) -> dict[str, list[str]]:
-    """Return {profile: data that cannot be read}, without profiles that can be read completely."""
+    """Return {profile id: names of its data that cannot be read} for the profiles in `rows` that have faults.
+
+    report : report whose numbers of profiles and recordings are increased; None: no report
+    """
     living = [row for row in rows if row.state != "deleted"]
     last_change = int(work.value(CHANGE_NUMBER))
     names = [row.id for row in living]
@@ -190,7 +215,7 @@ def find_faults(
 
 
 def is_change(number: object, last: int) -> bool:
-    """Return whether a stored value can be the number of a change, of which `last` is the latest."""
+    """Return whether a stored value is a possible number of a change, from 0 to the latest number `last`."""
     return isinstance(number, int) and 0 <= number <= last
 
 
@@ -201,7 +226,11 @@ def _faults(
     wrapped: bytes | None,
     recordings: Sequence[EnrolmentRow],
 ) -> Iterable[str]:
-    """Yield the data of a profile that cannot be read."""
+    """Yield the names of a profile's data that cannot be read, such as "consent" or "recording 2".
+
+    wrapped : encrypted data key of the profile; None: it has no data key
+    recordings : rows of the profile's recordings
+    """
     yield from row.damaged_columns()
     for name, read in (("phrases", row.texts), ("consent", row.consent_record)):
         try:

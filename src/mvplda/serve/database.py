@@ -1,4 +1,4 @@
-"""Connections to SQLite or PostgreSQL: timeouts, real transactions, locks between hosts and threads."""
+"""Connections to SQLite or PostgreSQL: time limits, transactions, and locks between hosts, processes and threads."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .schemas import Problem
 from .settings import Settings
 from .turns import Turns, too_many_writers
 
-# PostgreSQL: number of the lock under which hosts that start at the same time create tables in turn.
+# PostgreSQL: number of the lock that makes hosts create tables one after the other if they start at the same time.
 ADVISORY_LOCK = 7215843
 # PostgreSQL: seconds beyond its own time limit after which a connection without an answer is closed.
 GRACE_S = 1.0
-# Threads of batches of verifications.
+# Number of threads that decide batches of verifications.
 BATCH_THREADS = 5
 # PostgreSQL: a host that is gone is noticed after about 20 s without an answer to the system's own messages.
 KEEPALIVES = {
@@ -40,7 +40,7 @@ KEEPALIVES = {
 # SQLSTATE of a full disk and of a lock that is not granted in time; codes of SQLite for the same.
 FULL = {"53100", sqlite3.SQLITE_FULL}
 LOCKED = {"55P03", "40P01", sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-# The same of a row or page that cannot be read.
+# Codes of both databases for a row or page that cannot be read.
 CORRUPTED = {"XX001", "XX002", sqlite3.SQLITE_CORRUPT}
 
 
@@ -50,37 +50,40 @@ def is_corruption(error: DBAPIError) -> bool:
 
 
 def error_code(error: Exception) -> str | int | None:
-    """Return the SQLSTATE of PostgreSQL or the code of SQLite of an error; None if it has none."""
+    """Return the code of a database error: PostgreSQL's SQLSTATE or SQLite's result code; None if it has neither."""
     cause = getattr(error, "orig", None)
     code = getattr(cause, "sqlite_errorcode", None)
     if code is not None:
-        # the upper bits have details
+        # the upper bits of the code are details
         return int(code) & 0xFF
     state: str | None = getattr(cause, "sqlstate", None)
     return state
 
 
 def database_problem(error: Exception) -> Problem:
-    """Return the problem for an error of the database, in a transaction that was undone."""
+    """Return the problem with which a call is answered whose transaction failed and was undone."""
     code = error_code(error)
     if code in FULL:
-        return Problem(507, "storage", "the storage is full: nothing was changed")
+        detail = (
+            "the disk of the database is full: nothing was changed; its operator must free space"
+        )
+        return Problem(507, "storage", detail)
     if code in LOCKED:
-        detail = "another connection holds a lock in the database: nothing was changed"
+        detail = "another connection has locked rows of the database: nothing was changed, send the call again"
         return Problem(503, "database", detail, wait=2)
     return no_answer(is_unchanged=True)
 
 
 class RowHeld(Problem):
-    """Another connection holds the row of a profile; the operation was not begun."""
+    """Refusal of an operation that did not begin, because another connection has locked the row of the profile."""
 
     def __init__(self) -> None:
-        detail = "another connection holds this profile in the database: nothing was changed"
+        detail = "another connection has locked this profile in the database: nothing was changed, send the call again"
         super().__init__(503, "held", detail, wait=2)
 
 
 class UncertainCommit(Problem):
-    """The connection to the database was lost during a commit."""
+    """Problem of a call whose connection to the database was lost during the commit: its outcome is unknown."""
 
     def __init__(self) -> None:
         problem = no_answer(is_unchanged=False)
@@ -88,7 +91,10 @@ class UncertainCommit(Problem):
 
 
 class UnreadableRows(Exception):
-    """The database cannot read rows of some profiles; these were found, and are left out from now on."""
+    """Error of a query about several profiles, some of whose rows the database cannot read.
+
+    The profiles have been recorded as damaged, so that the query can be repeated without them.
+    """
 
 
 class Database:
@@ -97,9 +103,9 @@ class Database:
     Parameters
     ----------
     url : ``sqlite:///folder/mvplda.sqlite`` or ``postgresql://...``
-    settings : timeouts, and the number of threads that connect at the same time
-    is_urgent : whether this process writes to SQLite before others that are not urgent
-    schema : schema of PostgreSQL, which is created; None: the default one
+    settings : time limits, and the number of threads that connect at the same time
+    is_urgent : whether this process may write to SQLite before processes that are not urgent
+    schema : schema of PostgreSQL, created if it does not exist; None: the default schema
     """
 
     def __init__(
@@ -116,7 +122,12 @@ class Database:
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
-        """Open a transaction that writes."""
+        """Open a transaction that may write; SQLite has one such transaction at a time.
+
+        Raises
+        ------
+        Problem : 503 if too many others wait to write to SQLite
+        """
         lock = self._writer
         if lock is not None and not lock.acquire(timeout=self._lock_s):
             raise too_many_writers()
@@ -133,7 +144,7 @@ class Database:
 
     @contextmanager
     def _transaction(self, connection: Connection) -> Iterator[None]:
-        """Run a transaction; raise `UncertainCommit` if the connection is lost during its commit."""
+        """Commit a transaction at the end of the block; raise `UncertainCommit` if the connection is lost meanwhile."""
         is_complete = False
         try:
             with connection.begin():
@@ -146,10 +157,10 @@ class Database:
             raise
 
     def truncate_log(self) -> None:
-        """Empty SQLite's write-ahead log, which still holds erased rows.
+        """Empty SQLite's write-ahead log, because it still contains erased rows; PostgreSQL is left as it is.
 
-        While another connection reads, such as a back-up, the log stays; the next deletion or the end of the
-        service then empties it.
+        The log stays while another connection reads, such as a back-up. The next deletion, or the end of the service,
+        then empties it.
         """
         if self._writer is None:
             return
@@ -159,11 +170,22 @@ class Database:
 
 
 def create_engine(url: str, settings: Settings, schema: str | None = None) -> Engine:
-    """Return an engine with the timeouts of the settings."""
+    """Return SQLAlchemy's engine for a database, with the time limits of the settings.
+
+    Parameters
+    ----------
+    url : ``sqlite:///FILE`` or ``postgresql://...``
+    settings : time limits, and the number of threads that connect at the same time
+    schema : schema of PostgreSQL, created if it does not exist; None: the default schema
+
+    Raises
+    ------
+    ParameterError : if the address names another kind of database
+    """
     kind = url.partition(":")[0].partition("+")[0]
     if kind not in ("sqlite", "postgresql"):
         raise ParameterError(
-            f"expected a database sqlite:///FILE or postgresql://...; got the kind {kind!r}"
+            f"expected a database sqlite:///FILE or postgresql://USER@HOST/NAME; got one of the kind {kind!r}"
         )
     arguments: dict[str, object] = {"timeout": settings.lock_timeout_s}
     if kind == "postgresql":
@@ -180,7 +202,7 @@ def create_engine(url: str, settings: Settings, schema: str | None = None) -> En
     engine = sa.create_engine(
         url,
         pool_size=settings.threads + 2,
-        # batches have threads of their own
+        # batches of verifications have threads of their own
         max_overflow=settings.at_once + settings.threads + BATCH_THREADS,
         pool_timeout=settings.connect_timeout_s,
         # PostgreSQL may have been restarted since the connection was opened
@@ -198,14 +220,14 @@ def create_engine(url: str, settings: Settings, schema: str | None = None) -> En
 
 
 def limit_answers(engine: Engine, default_s: float) -> None:
-    """Close connections of PostgreSQL that do not answer within a time.
+    """Make an engine close connections to PostgreSQL that do not answer for `default_s` seconds.
 
-    A server that is frozen, or whose host is gone, cannot stop its statements itself.
+    PostgreSQL's own time limits do not help if its process is frozen or its host is gone.
     """
     psycopg = need("psycopg")
 
     class LimitedConnection(psycopg.Connection):  # type: ignore[name-defined, misc]
-        """Connection that waits for an answer for `limit_s` seconds at most."""
+        """Connection to PostgreSQL that waits for an answer for `limit_s` seconds at most."""
 
         limit_s = default_s
 
@@ -213,7 +235,7 @@ def limit_answers(engine: Engine, default_s: float) -> None:
             return super().wait(self._limited(statement), *arguments, **options)
 
         def _limited(self, statement: Any) -> Generator[Any, Any, Any]:
-            """Run the steps of a statement; raise if nothing arrives between two of them for too long."""
+            """Run a statement; close the connection and raise if the server sends nothing for `limit_s` seconds."""
             until = time.monotonic() + self.limit_s
             try:
                 step = next(statement)
@@ -223,7 +245,7 @@ def limit_answers(engine: Engine, default_s: float) -> None:
                         until = time.monotonic() + self.limit_s
                     elif time.monotonic() > until:
                         self.pgconn.finish()
-                        detail = f"no answer within {self.limit_s:g} s"
+                        detail = f"PostgreSQL did not answer within {self.limit_s:g} s"
                         raise psycopg.OperationalError(detail)
                     step = statement.send(event)
             except StopIteration as end:
@@ -243,7 +265,10 @@ def limit_answers(engine: Engine, default_s: float) -> None:
 
 
 def allow_long_statements(connection: Connection, limit_s: float, lock_s: float) -> None:
-    """Raise the time limits of a transaction of PostgreSQL."""
+    """Extend the time limits of the present transaction; of PostgreSQL only.
+
+    limit_s, lock_s : seconds that one statement may take, and that it may wait for a lock
+    """
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{lock_s:g}s'")
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{limit_s:g}s'")
@@ -252,7 +277,7 @@ def allow_long_statements(connection: Connection, limit_s: float, lock_s: float)
 
 
 def prepare_sqlite(engine: Engine) -> None:
-    """Create the file, and set up its connections and transactions."""
+    """Create the file of an SQLite database if it does not exist, and set up its connections and transactions."""
     # with access for the owner alone; the files that SQLite creates beside it inherit the mode
     os.close(os.open(str(engine.url.database), os.O_RDWR | os.O_CREAT, 0o600))
 
@@ -275,9 +300,9 @@ def prepare_sqlite(engine: Engine) -> None:
 
 
 def lock_hosts(connection: Connection) -> None:
-    """Lock the set-up of the database, so that hosts that start at the same time do it one after the other.
+    """Make hosts that start at the same time set up a PostgreSQL database one after the other.
 
-    PostgreSQL only. Advisory locks have no timeout of their own, so the limits of the transaction are raised.
+    The lock lasts until the end of the transaction. Its time limits are extended, because the others wait for the lock.
     """
     if connection.dialect.name == "postgresql":
         allow_long_statements(connection, 120, 60)

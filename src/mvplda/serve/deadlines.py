@@ -1,4 +1,4 @@
-"""Limit of the time that a call waits for the database."""
+"""Limit of the time for which a call waits for the database."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from contextvars import ContextVar
 
 from .schemas import Problem
 
-# Seconds that the running call may still wait; every call runs in a context of its own.
+# Seconds for which the present call may still wait; every call runs in a context of its own.
 REMAINING_S: ContextVar[float] = ContextVar("REMAINING_S")
-# A call that has waited for too long still gets so long for each further step, such as an entry of the audit.
+# Seconds that each further step still gets after the limit, such as the entry of the audit about the failed call.
 LEAST_S = 0.05
 
 
 @asynccontextmanager
 async def database_wait(limit_s: float) -> AsyncIterator[None]:
-    """Limit the seconds that a call waits for the database, over all its steps; raise a `Problem` beyond it."""
+    """Limit the time that the present call spends in such blocks, which wait for the database.
+
+    limit_s : seconds for all blocks of the call together; a `Problem` (503) is raised beyond it
+    """
     remaining = REMAINING_S.get(limit_s)
     begun = time.monotonic()
     try:
@@ -31,8 +34,13 @@ async def database_wait(limit_s: float) -> AsyncIterator[None]:
 
 
 def no_answer(is_unchanged: bool) -> Problem:
-    """Return the problem of a call for which the database does not answer in time."""
+    """Return the problem of a call for which the database does not answer in time.
+
+    is_unchanged : whether the call certainly changed nothing
+    """
     outcome = "nothing was changed"
     if not is_unchanged:
-        outcome = "it is unknown whether anything was changed, look before you repeat a change"
+        outcome = (
+            "it is unknown whether anything was changed; read the data before you repeat a change"
+        )
     return Problem(503, "database", f"the database does not answer: {outcome}", wait=2)

@@ -44,7 +44,11 @@ PHRASES_PER_NAME = 3
 class Decoys:
     """Challenges for names without an enrolled profile, stored beside those of profiles.
 
-    A name always has the same profile id, which no profile has, and the same phrases.
+    Each name has a constant made-up profile id and constant phrases.
+
+    Parameters
+    ----------
+    profiles : profiles of the service, whose shared phrases decoys repeat
     """
 
     def __init__(self, profiles: ProfileStore) -> None:
@@ -52,7 +56,10 @@ class Decoys:
         self._settings = profiles.settings
 
     def challenge(self, work: Transaction, user: str, kind: ChallengeKind) -> Challenge:
-        """Return the open challenge of a name, or a new one, as for an enrolled profile."""
+        """Return the open decoy of the name `user`, or a new decoy, as for an enrolled profile.
+
+        kind : "phrase", "words" or "digits"
+        """
         name = self._digest(user)[:32]
         texts = self._texts(work, user)
         found = find_challenge(work, name)
@@ -64,7 +71,10 @@ class Decoys:
         return found.reply(name, texts)
 
     def find(self, work: Transaction, name: str, challenge: str | None) -> OpenChallenge | None:
-        """Return the decoy with this id; None if there is none, or if `name` is the id of a profile."""
+        """Return the decoy with the id `challenge` for the made-up profile id `name`.
+
+        None if there is no such decoy, or if `name` is the id of a real profile.
+        """
         found = find_challenge(work, name)
         if found is None or found.id != challenge or self._profiles.existing(work, [name]):
             return None

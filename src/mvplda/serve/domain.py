@@ -1,4 +1,4 @@
-"""The service's model, deployed to the domain of the profiles that are stored."""
+"""The service's model, adapted to the domain (language, microphones, rooms) that its stored profiles share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .store import Transaction
 from .tables import CHANGES, PROFILES
 from .templates import Templates
 
-# Profiles that the domain is computed from: more make no difference.
+# Number of profiles that the domain is estimated from: more make no difference.
 DOMAIN_PROFILES = 200
 
 CHANGE_NUMBER = sa.select(CHANGES.c.number)
@@ -27,11 +27,16 @@ SAMPLE = (
 
 
 class DomainCache:
-    """Cache of the service's model adapted to the domain of the stored profiles; updated when these change.
+    """Cache of the service's model, adapted to the domain of the stored profiles.
 
-    The domain is estimated from the first profiles by name, a random sample because names are random. It depends on the
-    database only: all processes have the same domain, and a deleted profile has no influence. In a large database
-    few changes affect the sample, so that most calls cost one query.
+    The domain is estimated from the first profiles in the order of their ids, which is a random sample because ids are
+    random. It depends on the database only: all processes have the same domain, and a deleted profile has no
+    influence. In a large database few changes affect the sample, so that most calls cost one query.
+
+    Parameters
+    ----------
+    model : model before its adaptation
+    templates : stored sums of the profiles
     """
 
     def __init__(self, model: Model, templates: Templates) -> None:
@@ -43,9 +48,11 @@ class DomainCache:
         self._deployed = model
 
     def deployed(self, work: Transaction, number: int | None = None) -> Model:
-        """Return the model adapted to the domain of the profiles visible to a transaction.
+        """Return the model, adapted to the domain of the profiles that a transaction sees.
 
-        number : number of the last change, if the caller has read it already
+        A model without a domain is returned as it is.
+
+        number : number of the latest change of any profile; None: read it from the database
         """
         if not self.model.has_domain:
             return self.model
@@ -69,6 +76,6 @@ class DomainCache:
         return deployed
 
     def sample(self, work: Transaction) -> list[tuple[str, int]]:
-        """Return (profile, version) of the profiles that the domain is computed from."""
+        """Return (id, version) of the profiles that the domain is estimated from."""
         rows = work.run(SAMPLE, model=self.model.fingerprint, count=DOMAIN_PROFILES)
         return [(row.id, row.version) for row in rows]

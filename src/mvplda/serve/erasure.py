@@ -1,7 +1,7 @@
-"""Remains of deleted people: data keys in a database that overwrites them, and the scrubbing of PostgreSQL.
+"""Erasure of what remains of deleted people: the database of data keys, and the scrubbing of PostgreSQL.
 
-Without its data key, no copy of a profile can be decrypted. PostgreSQL itself overwrites nothing: deleted rows stay in
-its tables until they are rewritten, and in its write-ahead log until its segments are removed.
+Without the data key of a profile, no copy of its voice can be decrypted. PostgreSQL does not overwrite deleted rows:
+they stay in its tables until these are rewritten, and in its write-ahead log until old segments are removed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from .tables import (
 if TYPE_CHECKING:
     from .store import Store
 
-# Tables with data of people, besides the data keys.
+# Tables with data about people, besides the table of data keys.
 PERSONAL_TABLES = (PROFILES, ENROLMENTS, MARKS, CHALLENGES, ANSWERS)
 VECTOR_TABLE = "voice_vectors"
-# Name of the mark of the key database in the table ``meta``.
+# Name in the table ``meta`` under which the mark of the key database is stored.
 KEY_DATABASE = "key database"
 PUT_MARK = sa.text("INSERT INTO key_mark (id, mark) VALUES (1, :mark) ON CONFLICT (id) DO NOTHING")
 PUT_META = sa.text(
@@ -53,7 +53,12 @@ FORBIDDEN = "42501"
 
 
 def bind_key_database(store: Store) -> None:
-    """Store the mark of the key database with the profiles; raise if their keys are in another one."""
+    """Store the mark of the database of data keys beside the profiles, so that another one is noticed later.
+
+    Raises
+    ------
+    ParameterError : if the data keys of the profiles are in another database than the store has
+    """
     is_apart = store.key_database is not store.database
     with store.database.begin() as connection:
         expected = connection.execute(GET_META, {"key": KEY_DATABASE}).scalar()
@@ -69,15 +74,15 @@ def bind_key_database(store: Store) -> None:
         expected = connection.execute(GET_META, {"key": KEY_DATABASE}).scalar()
     if mark != expected:
         raise ParameterError(
-            "the data keys of this database are in another key database: all hosts share one (--key-database, "
-            "MVPLDA_KEY_DATABASE), or restore it"
+            "the data keys of this database are in another key database than the given one: pass the same "
+            "--key-database (MVPLDA_KEY_DATABASE) on all hosts, or restore the key database"
         )
 
 
 def key_mark(connection: Connection, expected: str | None = None) -> str:
-    """Return the mark of a key database, which a new one gets.
+    """Return the mark of a database of data keys, a random id; a database without a mark gets one.
 
-    expected : mark of a database with keys from before there were marks, such as a restored copy
+    expected : mark to give to a database that has data keys but no mark, such as a restored old copy; None: a new one
     """
     new = secrets.token_hex(16)
     if expected is not None and has_data_keys(connection):
@@ -87,18 +92,29 @@ def key_mark(connection: Connection, expected: str | None = None) -> str:
 
 
 def has_data_keys(connection: Connection) -> bool:
-    """Return whether a database has data keys."""
+    """Return whether a database has a table of data keys with at least one row."""
     if not sa.inspect(connection).has_table(DATA_KEYS.name):
         return False
     return connection.execute(sa.select(DATA_KEYS.c.profile).limit(1)).first() is not None
 
 
 def move_keys(store: Store, target: Database) -> int:
-    """Move the data keys from the database of the profiles into another one; return their number.
+    """Move the data keys from the database of the profiles into another database.
 
-    No service may run meanwhile. An interrupted move is completed by another one.
+    No service may run meanwhile. Call it again to complete an interrupted move.
 
+    Parameters
+    ----------
     store : store whose data keys are in the database of the profiles
+    target : database that receives the data keys
+
+    Returns
+    -------
+    number of data keys
+
+    Raises
+    ------
+    ParameterError : if `target` has data keys of other profiles
     """
     with store.database.begin() as connection:
         lock_hosts(connection)
@@ -108,7 +124,7 @@ def move_keys(store: Store, target: Database) -> int:
             moved = key_rows(key_connection)
             if not moved.items() <= keys.items():
                 raise ParameterError(
-                    "the key database holds data keys of another database: pass an empty one to --key-database"
+                    "the database of --key-database contains data keys of other profiles: pass an empty database"
                 )
             mark = key_mark(key_connection)
             rows = [
@@ -122,7 +138,7 @@ def move_keys(store: Store, target: Database) -> int:
 
 
 def key_rows(connection: Connection) -> dict[str, bytes]:
-    """Return all wrapped data keys of a database by profile."""
+    """Return {profile id: encrypted data key} of a database of data keys."""
     return {row.profile: row.wrapped for row in connection.execute(sa.select(DATA_KEYS))}
 
 
@@ -133,8 +149,10 @@ def key_rows(connection: Connection) -> dict[str, bytes]:
 class ScrubReport:
     """Result of scrubbing PostgreSQL.
 
-    tables : rewritten tables
-    remains : sentences about what may still hold data of deleted people
+    Parameters
+    ----------
+    tables : names of the rewritten tables
+    remains : sentences about places that may still contain data of deleted people
     """
 
     tables: list[str] = field(default_factory=list)
@@ -142,9 +160,10 @@ class ScrubReport:
 
 
 def scrub_store(store: Store) -> ScrubReport:
-    """Remove deleted rows from the files of PostgreSQL: rewrite the tables with data of people, and drop old logs.
+    """Remove deleted rows from the files of PostgreSQL: rewrite the tables about people, and remove old logs.
 
-    Calls wait while a table is rewritten. SQLite overwrites deleted rows at once.
+    Calls of a running service wait while a table is rewritten. SQLite overwrites deleted rows at once; only its
+    write-ahead log is emptied.
     """
     report = ScrubReport()
     if not store.is_postgres:
@@ -156,14 +175,18 @@ def scrub_store(store: Store) -> ScrubReport:
             scrub_database(store.key_database, [], report)
         if report.remains:
             report.remains.append(
-                "there, the wrapped data keys of deleted people open their voices with the master key: store data keys "
-                "in an SQLite file (mvplda serve move-keys)"
+                "there, somebody with the master key can still decrypt the data keys and voices of deleted people: "
+                "store data keys in an SQLite file instead (mvplda serve move-keys)"
             )
     return report
 
 
 def scrub_database(database: Database, tables: Sequence[str], report: ScrubReport) -> None:
-    """Rewrite tables of one database, and remove its old write-ahead log."""
+    """Rewrite tables of one PostgreSQL database, and remove its old write-ahead log.
+
+    tables : names of the tables, besides those of data keys and voice vectors
+    report : report to which the rewritten tables and the remains are added
+    """
     with autocommit(database) as connection:
         existing = set(sa.inspect(connection).get_table_names())
         wanted = [*tables, DATA_KEYS.name, VECTOR_TABLE]
@@ -189,20 +212,21 @@ def scrub_database(database: Database, tables: Sequence[str], report: ScrubRepor
                 if error_code(error) != FORBIDDEN:
                     raise
                 report.remains.append(
-                    f"the role of the database may not run {step.split('WHERE')[0]}"
+                    f"the role of the database user lacks the privilege for: {step.split(' WHERE')[0]}"
                 )
         report.remains += log_copies(connection)
 
 
 def log_copies(connection: Connection) -> Iterator[str]:
-    """Yield sentences about copies of the write-ahead log that the server makes or keeps."""
+    """Yield a sentence per setting or use of the PostgreSQL server by which copies of its write-ahead log remain."""
     reasons = {
-        "SELECT current_setting('wal_recycle') = 'on'": "removed segments of the write-ahead log are reused with their "
-        "content (set wal_recycle = off)",
+        "SELECT current_setting('wal_recycle') = 'on'": "old segments of the write-ahead log are reused without being "
+        "overwritten first (set wal_recycle = off)",
         "SELECT current_setting('archive_mode') <> 'off'": "the write-ahead log is archived (archive_mode)",
-        "SELECT current_setting('wal_keep_size') <> '0'": "old segments of the write-ahead log stay (wal_keep_size)",
-        "SELECT count(*) > 0 FROM pg_replication_slots": "replication slots hold the write-ahead log",
-        "SELECT count(*) > 0 FROM pg_stat_replication": "replicas have the write-ahead log",
+        "SELECT current_setting('wal_keep_size') <> '0'": "old segments of the write-ahead log are kept "
+        "(wal_keep_size)",
+        "SELECT count(*) > 0 FROM pg_replication_slots": "replication slots keep the write-ahead log",
+        "SELECT count(*) > 0 FROM pg_stat_replication": "replicas have copies of the write-ahead log",
     }
     for query, reason in reasons.items():
         if connection.exec_driver_sql(query).scalar():
@@ -211,7 +235,7 @@ def log_copies(connection: Connection) -> Iterator[str]:
 
 @contextmanager
 def autocommit(database: Database) -> Iterator[Connection]:
-    """Open a connection without a transaction and without time limits of statements."""
+    """Open a connection whose statements each commit at once and have no time limit; only waits for locks have one."""
     with database.engine.connect() as found:
         connection = found.execution_options(isolation_level="AUTOCOMMIT")
         connection.exec_driver_sql("SET statement_timeout = 0")

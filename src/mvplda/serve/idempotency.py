@@ -1,7 +1,7 @@
-"""Repeated calls: the answer to the first is stored in its transaction and returned for each repetition.
+"""Repeated calls: the answer to the first call is stored in its transaction, and returned for each repetition.
 
-As in the draft of the IETF, a client sends a header ``Idempotency-Key`` with a random value per call and repeats it
-when it sends the same call again.
+As in the IETF's draft "The Idempotency-Key HTTP Header Field", a client sends a header ``Idempotency-Key`` with a
+random value per call, and the same value when it sends the same call again.
 """
 
 from __future__ import annotations
@@ -54,11 +54,13 @@ TRY_LOCK = sa.text("SELECT pg_try_advisory_xact_lock(:number)")
 
 @dataclass(frozen=True)
 class IdempotentCall:
-    """A call that its client may send again.
+    """Call that its client may send again.
 
+    Parameters
+    ----------
     id : hash of the caller's name and its Idempotency-Key
     digest : hash of the whole request
-    profile : profile of its path; None: its answer names the profile
+    profile : id of the profile in the path of the request; None: the path has none
     """
 
     id: str
@@ -69,8 +71,21 @@ class IdempotentCall:
     def of(
         cls, caller: Caller, key: str, *request: bytes, profile: str | None = None
     ) -> IdempotentCall:
+        """Return the call of a request with an Idempotency-Key.
+
+        Parameters
+        ----------
+        caller : owner of the API key
+        key : value of the header Idempotency-Key
+        request : parts of the request: path, query, content type and body
+        profile : id of the profile in the path of the request; None: the path has none
+
+        Raises
+        ------
+        Problem : 400 if the key is empty or too long
+        """
         if not 1 <= len(key) <= LARGEST_KEY:
-            detail = f"expected an Idempotency-Key of 1 to {LARGEST_KEY} characters; got {len(key)}"
+            detail = f"expected an Idempotency-Key of 1 to {LARGEST_KEY} characters; got {len(key)} characters"
             raise Problem(400, "idempotency-key", detail)
         digest = hashlib.sha256()
         for part in request:
@@ -80,9 +95,12 @@ class IdempotentCall:
 
 
 class IdempotentCalls:
-    """Stores the answers of calls for a while.
+    """Stores the answers to calls with an Idempotency-Key for a while.
 
+    Parameters
+    ----------
     seconds : time for which answers are stored
+    is_postgres : whether the database is PostgreSQL, where other hosts may work on the same call
     """
 
     def __init__(self, seconds: float, is_postgres: bool) -> None:
@@ -92,7 +110,7 @@ class IdempotentCalls:
 
     @contextmanager
     def in_progress(self, call: IdempotentCall | None) -> Iterator[None]:
-        """Refuse the same call while this process works on it."""
+        """Mark a call as in progress in this process during the block; raise a `Problem` (409) if it already is."""
         if call is None:
             yield
             return
@@ -105,14 +123,20 @@ class IdempotentCalls:
             self._in_progress.discard(call.id)
 
     def find(self, work: Transaction, call: IdempotentCall) -> Answer | None:
-        """Return the stored answer of a call; None if it is new."""
+        """Return the stored answer to a call; None if the call is new."""
         oldest = work.now - self._seconds
         return stored_answer(call, work.run(STORED_YOUNG, answer=call.id, oldest=oldest).first())
 
     def claim(self, work: Transaction, call: IdempotentCall | None) -> Answer | None:
-        """Reserve a call for this transaction and return None, or return its stored answer.
+        """Reserve a new call for this transaction, or return the stored answer to a repeated call.
 
-        Raises if another transaction works on it, or if the same key came with another request.
+        Returns
+        -------
+        the stored answer; None if the call is new, or if `call` is None (a request without an Idempotency-Key)
+
+        Raises
+        ------
+        Problem : 409 if another transaction works on the call, 422 if its key was sent with another request
         """
         if call is None:
             return None
@@ -126,12 +150,12 @@ class IdempotentCalls:
         return stored_answer(call, work.run(STORED, answer=call.id).first())
 
     def release(self, work: Transaction, call: IdempotentCall | None) -> None:
-        """Give up a reserved call, so that it can be sent again."""
+        """Give up the reservation of a call without an answer, so that its client can send it again."""
         if call is not None:
             work.run(RELEASE, answer=call.id)
 
     def put(self, work: Transaction, call: IdempotentCall | None, answer: object) -> None:
-        """Store the answer of a reserved call; it is erased with its profile."""
+        """Store the answer to a reserved call; it will be erased together with the profile that it is about."""
         if call is None:
             return
         if isinstance(answer, Problem):
@@ -145,11 +169,14 @@ class IdempotentCalls:
 
 
 def stored_answer(call: IdempotentCall, row: sa.Row[tuple[str, str, str]] | None) -> Answer | None:
-    """Return the answer of a row; raise if it belongs to another request."""
+    """Return the answer in a row of the table ``answers``; None without a row.
+
+    Raises a `Problem` (422) if the answer belongs to another request with the same Idempotency-Key.
+    """
     if row is None:
         return None
     if row.digest != call.digest:
-        detail = "this Idempotency-Key was sent with another request: make a new key for each call"
+        detail = "this Idempotency-Key was sent before with another request: make a new random key for each call"
         raise Problem(422, "idempotency-key", detail)
     if row.kind == "Problem":
         fields = json.loads(row.body)
@@ -161,5 +188,6 @@ def stored_answer(call: IdempotentCall, row: sa.Row[tuple[str, str, str]] | None
 
 
 def busy() -> Problem:
-    detail = "a call with this Idempotency-Key is in progress: wait for its answer"
+    """Return the refusal of a repeated call whose first call is still in progress."""
+    detail = "a call with this Idempotency-Key is still in progress: wait, then send it again"
     return Problem(409, "in-progress", detail, wait=1)
