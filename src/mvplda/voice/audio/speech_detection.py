@@ -11,9 +11,9 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage
 
 from ..._typing import Array, BoolArray, FloatArray, IntArray
+from .masks import dilate, number_runs, without_short_gaps, without_short_runs
 
 FRAME_S = 0.025
 SHIFT_S = 0.010
@@ -97,10 +97,10 @@ class SoundSegment:
         if not loud.any():
             return loud
         voiced = loud & _voiced(self, loud)
-        voiced = ndimage.binary_opening(voiced, [True] * _frames(MIN_VOICED_S))
+        voiced = without_short_runs(voiced, _frames(MIN_VOICED_S) // 2)
         speech = loud & _spread(voiced, NEAR_S)
         # pauses within a word are filled, but nothing is added at the ends
-        speech |= ndimage.binary_closing(speech, [True] * (_frames(GAP_S) + 1))
+        speech |= without_short_gaps(speech, _frames(GAP_S) // 2)
         # the edges of words are often masked by noise
         return _spread(speech, EDGE_S) & (self.levels > DIGITAL_ZERO_DB)
 
@@ -204,7 +204,7 @@ def _voiced(segment: SoundSegment, loud: BoolArray) -> BoolArray:
     tone = (line > LINE) | (pair > PAIR) | (_stillness(spectra) > STILL)
     voiced = has_harmonics & (_periodicity(spectra) > PERIODIC)
     # whole stretches are tones or not: single frames of a tone may look voiced
-    stretches = ndimage.label(loud & voiced)[0]
+    stretches = number_runs(loud & voiced)
     shares = np.bincount(stretches, tone) / np.maximum(np.bincount(stretches), 1)
     return np.asarray(voiced & (shares[stretches] <= TONE_SHARE))
 
@@ -302,7 +302,7 @@ def _stillness(spectra: Array) -> Array:
 
 def _spread(mask: BoolArray, seconds: float) -> BoolArray:
     """Extend every run of true frames in a mask (T,) by `seconds` before and after."""
-    return ndimage.binary_dilation(mask, [True] * (2 * _frames(seconds) + 1))
+    return dilate(mask, _frames(seconds))
 
 
 def _frames(seconds: float) -> int:

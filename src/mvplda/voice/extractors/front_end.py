@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage
 
 from ..._optional import need
 from ..._typing import FloatArray
@@ -96,6 +95,8 @@ def with_deltas(static: Frames, order: int) -> Frames:
     -------
     (T, D * (order + 1)) frames
     """
+    from scipy import ndimage  # slow to import, and filter banks need none
+
     taps = np.arange(-2.0, 3.0)
     taps /= np.sum(taps**2)
     values = static.astype(np.float64)
