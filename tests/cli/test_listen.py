@@ -114,7 +114,7 @@ def test_a_short_step_gives_more_decisions(model):
         stream = stream_of(model, step_s=step_s)
         count[step_s] = sum(stream.add(block) is not None for block in sound)
     assert count[0.25] > count[1.0] > 0
-    with pytest.raises(ParameterError, match="step_s must be positive"):
+    with pytest.raises(ParameterError, match="must be positive; got"):
         stream_of(model, step_s=0.0)
 
 

@@ -183,7 +183,7 @@ def test_profiles_are_added_listed_found_and_removed(place):
     assert "--profiles" in run("verify", "one.wav", "again.wav", *COSINE, *other_phrase).output
     twice = run("profiles", "add", "voices.npz", "ann", "one.wav", *NET)
     assert twice.exit_code == 1
-    assert "is given twice or is in voices.npz already" in twice.output
+    assert "was passed twice, or is in voices.npz already" in twice.output
     assert run("profiles", "remove", "voices.npz", "ann", "eve").exit_code == 1
     assert run("profiles", "list", "voices.npz").stdout == "ann\t2\nbob\t1\n"
     assert run("profiles", "remove", "voices.npz", "ann").exit_code == 0
@@ -586,7 +586,7 @@ def test_people_of_several_recordings_and_a_page_to_confirm_them(place):
     assert ProfileBook("voices.npz").of("Ann").sessions == ["one", "again"]
     (place / "names.json").write_text(json.dumps({"Ann": spoken[0] + spoken[0]}))
     done = run("people", *sounds, *COSINE, "--names", "names.json", "-o", "more.npz")
-    assert "use two names" in done.output
+    assert "different names" in done.output
     (place / "names.json").write_text('{"Ann": 3}')
     done = run("people", *sounds, *COSINE, "--names", "names.json", "-o", "more.npz")
     assert "as the page of mvplda people saves it" in done.output

@@ -1,1 +1,1 @@
-"""From recordings to decisions: audio, extractors, domain model, verification, setup."""
+"""Voice verification: from recordings of speech to decisions about speaker and phrase."""

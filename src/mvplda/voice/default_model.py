@@ -1,4 +1,4 @@
-"""The default model of the package and its extractors."""
+"""Loading of the package's default model and of the extractors that it was trained on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,15 @@ DEFAULT_MODEL = Path(__file__).with_name("defaults") / "default.safetensors"
 
 
 def default_extractor(names: Sequence[str] = ()) -> Extractor:
-    """Load the extractors of the default model, or those with the given names."""
+    """Load the extractors of the default model as one extractor.
+
+    names : names of downloaded extractors to load instead
+
+    Raises
+    ------
+    ParameterError
+        An extractor was not downloaded, or its files are damaged.
+    """
     names = names or list(default_recipes())
     try:
         return load_extractor(names)
@@ -29,7 +37,7 @@ def default_extractor(names: Sequence[str] = ()) -> Extractor:
 
 
 def default_bundle(extractor: str | None) -> Bundle | None:
-    """Return the default model if it was trained on vectors of this extractor, else None."""
+    """Return the default model if it was trained on vectors of the extractor with this name, else None."""
     if extractor is None or not DEFAULT_MODEL.is_file():
         return None
     bundle = load_model(DEFAULT_MODEL)
@@ -37,9 +45,14 @@ def default_bundle(extractor: str | None) -> Bundle | None:
 
 
 def extractor_names(combined: str | None) -> list[str]:
-    """Split the name of a model's extractor, such as ``campplus-07+words-db``, into names of recipes.
+    """Split the name of a model's extractor into names of recipes.
 
-    combined : None: the default model's
+    combined : names with fingerprints, joined by ``+``, such as ``campplus-07+words-db``; None: the extractors of the
+        default model
+
+    Returns
+    -------
+    names without fingerprints, such as ``["campplus", "words"]``
     """
     if combined is None:
         return list(default_recipes())

@@ -1,4 +1,4 @@
-"""Synthetic recordings of the package, to try verification without a microphone."""
+"""Demonstration recordings of synthetic voices, which are part of the package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..atomic_files import write_atomically
 from ..exceptions import DataError
 
 FOLDER = Path(__file__).with_name("demo_voices")
-"""Recordings VOICE/PHRASE/REPETITION.ogg, made by ``tools.demo_voices``."""
+"""Folder of the recordings VOICE/PHRASE/REPETITION.ogg, made by ``tools.demo_voices``."""
 VOICES = ("alba", "hugo")
 PHRASES = ("my voice is my key", "open the garden door")
 LABEL = "synthetic speech of espeak-ng; nobody was recorded"
@@ -21,11 +21,16 @@ the commands work. Their error rates mean nothing for people.
 
 
 def write_demo(folder: PathLike) -> list[Path]:
-    """Write the recordings and a README into a new folder, or again into a folder of an earlier call.
+    """Write the demonstration recordings and a README into a new folder, or into the folder of an earlier call.
 
     Returns
     -------
-    the recordings, VOICE/PHRASE/REPETITION.ogg
+    paths of the recordings, VOICE/PHRASE/REPETITION.ogg in the folder
+
+    Raises
+    ------
+    DataError
+        The path is a file, or a folder with other files.
     """
     folder = Path(folder)
     readme = folder / "README.txt"

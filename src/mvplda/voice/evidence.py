@@ -1,4 +1,4 @@
-"""Profiles of recordings: labels, weights and how well each recording fits the others."""
+"""Enrolment of recordings in profiles: their labels, and weights by how well each fits the others of its profile."""
 
 from __future__ import annotations
 
@@ -15,35 +15,50 @@ from .domain.posterior import SESSION_VIEW
 from .extractors.extractor import ExtractedVectors
 
 PHRASE_VIEW = "phrase"
-"""View of the phrase."""
+"""Name of the view of phrases."""
 
 FIT_PRIOR_LOG_ODDS = 3.0
-"""Prior log odds that a recording is of the person that it is labelled with."""
+"""Prior log odds that a recording is of the person whose name it has as label."""
 
 MAX_CHUNK_NUMBERS = 2**22
-"""Largest size of the evidence in a chunk of `leave_one_out`, in float64 numbers (32 MiB)."""
+"""Maximum number of float64 values in a chunk of `leave_one_out` (32 MiB)."""
 
 MAX_CHUNK_RECORDINGS = 2**8
-"""Most recordings per chunk of `leave_one_out`: with named sessions, time grows with the pairs in a chunk."""
+"""Maximum number of recordings per chunk of `leave_one_out`, because time grows with its square if sessions are
+named."""
 
 MAX_COMPARED = 20
-"""Most other recordings of its profile that a recording is compared with."""
+"""Maximum number of other recordings of its profile with which a recording is compared."""
 
 
 def single_profile(bundle: Bundle, side: ExtractedVectors, name: str) -> Profiles:
-    """Return one profile of all vectors of a side; without session names they belong to one session."""
+    """Enrol all vectors of one side of a comparison as a single profile.
+
+    Parameters
+    ----------
+    bundle : model
+    side : vectors, with their sessions and phrases if these are named; otherwise they belong to one session
+    name : id of the profile
+    """
     names = [name] * len(side.X)
     labels = session_labels(bundle, side.sessions or names) | phrase_labels(bundle, side.phrases)
     return bundle.enrol(side.X, names, labels or None)
 
 
 def session_labels(bundle: Bundle, sessions: ArrayLike) -> dict[str, ArrayLike]:
-    """Return labels of vectors by session; empty for a model without that view."""
+    """Return the labels of vectors in the view of sessions, as {view: labels}; {} if the model lacks this view."""
     return {SESSION_VIEW: sessions} if SESSION_VIEW in bundle.pair_terms().base else {}
 
 
 def phrase_labels(bundle: Bundle, phrases: Sequence[str]) -> dict[str, ArrayLike]:
-    """Return labels of vectors by phrase; empty without names, or for a model without that view."""
+    """Return the labels of vectors in the view of phrases, as {view: labels}.
+
+    phrases : name of each vector's phrase, empty if it is unknown
+
+    Returns
+    -------
+    {"phrase": labels}; {} if no phrase has a name, or if the model lacks this view
+    """
     if not any(phrases) or PHRASE_VIEW not in bundle.views:
         return {}
     return {PHRASE_VIEW: np.array([phrase or None for phrase in phrases], dtype=object)}
@@ -52,7 +67,18 @@ def phrase_labels(bundle: Bundle, phrases: Sequence[str]) -> dict[str, ArrayLike
 def leave_one_out(
     bundle: Bundle, X: FloatArray, owners: Sequence[str], sessions: Sequence[str]
 ) -> Array:
-    """Return the LLR of each recording against the other recordings of its owner, (n,); NaN if there are none."""
+    """Compare each recording with the other recordings of its owner.
+
+    Parameters
+    ----------
+    bundle : model
+    X : (n, D) vector of each recording
+    owners, sessions : (n,) owner and session of each recording
+
+    Returns
+    -------
+    (n,) LLR of the same speaker for each recording; NaN if its owner has no other recording
+    """
     fit_llrs = np.full(len(X), np.nan)
     other_rows = _others_of_owner(owners)
     tested = np.array([row for row, rows in enumerate(other_rows) if len(rows)], dtype=np.int64)
@@ -68,7 +94,7 @@ def leave_one_out(
         labels = session_labels(bundle, session_of[rows]) if has_sessions else None
         return sum_evidence(y[rows], profile, labels, bundle.pair_terms().base, bundle._key())
 
-    # in chunks, because the evidence of all others of all recordings would not fit into memory
+    # in chunks, because the compared recordings of all recordings together may not fit into memory
     counts = np.array([len(other_rows[row]) for row in tested])
     rows_per_chunk = max(1, MAX_CHUNK_NUMBERS // y.shape[1])
     chunk_of = counts.cumsum() // rows_per_chunk + np.arange(len(tested)) // MAX_CHUNK_RECORDINGS
@@ -82,7 +108,7 @@ def leave_one_out(
 
 
 def _others_of_owner(owners: Sequence[str]) -> list[IntArray]:
-    """Return, for each recording, the rows of the first other recordings of its owner."""
+    """Return, for each recording, the indices of at most `MAX_COMPARED` other recordings of its owner."""
     rows_of: dict[str, list[int]] = {}
     for row, owner in enumerate(owners):
         rows_of.setdefault(owner, []).append(row)
@@ -92,14 +118,20 @@ def _others_of_owner(owners: Sequence[str]) -> list[IntArray]:
 
 
 def recording_weights(fit_llrs: Array) -> Array:
-    """Weight of each recording in [0.1, 1]; recordings that do not match the profile are down-weighted.
+    """Return the weight of each recording in its profile, (n,), from 0.1 to 1.
 
-    fit_llrs : of `leave_one_out`; NaN has the weight 1. Weights are multiples of 0.1, so that few differ
+    Recordings that do not match the others of their profile have a low weight. Weights are rounded to multiples of 0.1,
+    because equal weights are faster to score.
+
+    fit_llrs : (n,) LLRs of `leave_one_out`; NaN has the weight 1
     """
     chance = 1.0 / (1.0 + np.exp(-np.nan_to_num(fit_llrs, nan=np.inf) - FIT_PRIOR_LOG_ODDS))
     return np.maximum(np.round(chance, 1), 0.1)
 
 
 def speaker_question(bundle: Bundle) -> Question:
-    """Return the question whether the speaker is the same, whatever the other views are."""
+    """Return the question whether the speaker is the same, regardless of other views such as the phrase.
+
+    A model without a view named "speaker" gets the question about all its views.
+    """
     return Question("speaker" if "speaker" in bundle.views else None)

@@ -1,4 +1,7 @@
-"""Fingerprints of recordings: signs of energy differences, by which changed copies of a recording are recognised."""
+"""Fingerprints of recordings, by which copies of a recording are recognised even if they were changed.
+
+A fingerprint consists of the signs of differences of energy between neighbouring frequency bands and times.
+"""
 
 from __future__ import annotations
 
@@ -21,34 +24,35 @@ Spectrogram = NDArray[np.float32]
 
 RATE = 16000
 WINDOW = 1024
-"""Samples of a window, 64 ms: long enough to resolve the harmonics of most voices."""
+"""Number of samples per window, 64 ms: long enough to resolve the harmonics of most voices."""
 HOP = 256
-"""Samples between the frames of a fingerprint."""
+"""Number of samples between the frames of a fingerprint."""
 FINE_HOP = 64
-"""Samples between the windows of a test, whose frames are chosen among them for every speed and offset."""
+"""Number of samples between the windows of a test; for every speed and offset, frames are chosen among them."""
 LOWEST_HZ, HIGHEST_HZ, BAND_HZ = 280.0, 3360.0, 40.0
-"""Bands within what a telephone transmits."""
+"""Lowest and highest frequency and distance of the bands in Hz, all within the band of a telephone."""
 FLOOR_DB = 45.0
-"""Range of energies below the loudest ones. Lower energies are limited, because noise and codecs change them."""
+"""Range of levels below the loudest ones in dB. Lower levels are raised to its end, because noise and codecs change
+them."""
 LAG = 2
-"""Frames between the energies that are compared."""
+"""Number of frames between the times whose energies are compared."""
 SMALLEST_DB = 1.5
-"""Smaller differences have the code 0."""
+"""Minimum difference in dB for the code 1 or -1; smaller differences have the code 0."""
 SPEEDS = (0.98, 0.985, 0.99, 0.995, 1.0, 1.005, 1.01, 1.015, 1.02)
-"""Speeds at which a test is compared."""
+"""Speeds at which a test is compared, because a copy may be played faster or slower."""
 BINS = math.ceil(HIGHEST_HZ / min(SPEEDS) * WINDOW / RATE) + 1
 """Number of frequencies of a spectrum, up to the highest band at any speed."""
 OFFSETS = (0, HOP // 2)
 """Offsets of a test in samples, so that its frames lie within a quarter hop of those of a copy."""
 LEAST_OVERLAP = 0.6
-"""Share of the shorter fingerprint that must overlap."""
+"""Minimum share of the shorter fingerprint that must overlap with the other."""
 LEAST_FRAMES = 12
-"""Fingerprints with fewer frames of speech are not compared."""
+"""Minimum number of frames of speech in fingerprints that are compared."""
 LONGEST_S = 30.0
-"""Seconds from the beginning of a recording that have a fingerprint."""
+"""Maximum duration in seconds of a fingerprint, counted from the start of a recording."""
 SHAPE_BYTES = 2
 CHUNK = 32
-"""Fingerprints that are compared in one product."""
+"""Number of fingerprints that are compared at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,34 +65,37 @@ class Fingerprint:
     codes: Codes
 
     def to_bytes(self) -> bytes:
-        """Return the fingerprint as bytes, compressed."""
+        """Return the compressed fingerprint as bytes for storage; `from_bytes` restores it."""
         bands: bytes = int(self.codes.shape[1]).to_bytes(SHAPE_BYTES, "little")
         return bands + zlib.compress(self.codes.tobytes(), 9)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Fingerprint:
-        """Return the fingerprint of bytes that `to_bytes` made."""
+        """Restore a fingerprint from the bytes of `to_bytes`; raise `DataError` for other bytes."""
         try:
             bands = int.from_bytes(data[:SHAPE_BYTES], "little")
             codes = np.frombuffer(zlib.decompress(data[SHAPE_BYTES:]), np.int8)
             return cls(codes.reshape(-1, bands))
         except (ValueError, zlib.error) as error:
             raise DataError(
-                f"expected the bytes of a fingerprint; got {len(data)} other bytes: delete them"
+                f"expected the bytes of a fingerprint; got {len(data)} bytes of something else: delete them, and enrol "
+                "the recording again"
             ) from error
 
     @property
     def frames(self) -> int:
-        """Number of frames that differ from silence."""
+        """Number of frames with sound, which have a code other than 0."""
         return int(self.codes.any(axis=1).sum())
 
 
 class CopyTest:
-    """Comparison of a recording, at several speeds, with fingerprints of earlier recordings.
+    """Test whether a recording is a changed copy of earlier ones, which are given by their fingerprints.
+
+    The recording is compared at several speeds.
 
     Parameters
     ----------
-    samples : samples of one channel at 16 kHz
+    samples : (n,) samples of one channel at 16 kHz
 
     Attributes
     ----------
@@ -111,16 +118,22 @@ class CopyTest:
 
     @classmethod
     def read(cls, source: Source, rate: int | None = None) -> CopyTest:
-        """Return the test of a sound file, or of samples and their rate."""
+        """Make the test of a recording.
+
+        Parameters
+        ----------
+        source : path of a sound file, `FileSegment`, or array of samples with full scale 1
+        rate : samples per second of an array
+        """
         segments = read_segments(source, RATE, LONGEST_S, rate)
         return cls(np.concatenate(segments))
 
     def is_copy(self, fingerprints: Sequence[Fingerprint]) -> bool:
-        """Return whether the recording is a changed copy of one of these."""
+        """Return whether the recording is a copy, changed or not, of at least one recording with these fingerprints."""
         return bool(self.are_copies(fingerprints).any())
 
     def are_copies(self, fingerprints: Sequence[Fingerprint]) -> NDArray[np.bool_]:
-        """Return whether the recording is a changed copy of each of these, (n,)."""
+        """Return a (n,) mask of the fingerprints whose recording is copied, changed or not, by this recording."""
         frames = np.array([min(self.fingerprint.frames, other.frames) for other in fingerprints])
         is_copy = np.zeros(len(fingerprints), bool)
         comparable = np.flatnonzero(frames >= LEAST_FRAMES)
@@ -133,12 +146,15 @@ class CopyTest:
     def similarities(
         self, fingerprints: Sequence[Fingerprint], bands: int | None = None
     ) -> NDArray[np.float32]:
-        """Return the largest correlation with each fingerprint over all speeds, offsets and alignments in time.
+        """Return the (n,) largest correlation with each fingerprint, over all speeds, offsets and alignments in time.
 
-        bands : number of bands that are compared, from the lowest on; None: all
+        Parameters
+        ----------
+        fingerprints : n fingerprints
+        bands : number of bands to compare, from the lowest on; None: all bands
         """
         found = np.zeros(len(fingerprints), np.float32)
-        # those of one length together, because they are padded to the longest
+        # fingerprints of similar length together, because they are padded to the longest
         order = np.argsort([len(other.codes) for other in fingerprints], kind="stable")
         for start in range(0, len(order), CHUNK):
             chunk = order[start : start + CHUNK]
@@ -146,13 +162,17 @@ class CopyTest:
         return found
 
     def _similarities(self, others: Sequence[Codes], most: int | None) -> NDArray[np.float32]:
+        """Return the (n,) similarities for at most `CHUNK` fingerprints, given by their codes.
+
+        most : number of bands to compare, from the lowest on; None: all bands
+        """
         variants = self._variants[..., :most]
         _, length, bands = variants.shape
         for codes in others:
             if codes.shape[1] != self._variants.shape[2]:
                 raise DataError(
-                    f"expected fingerprints of {self._variants.shape[2]} bands; got {codes.shape[1]}: delete "
-                    "fingerprints of another version"
+                    f"expected fingerprints of {self._variants.shape[2]} bands; got one of {codes.shape[1]}, made by "
+                    "another version of mvplda: delete it, and enrol the recording again"
                 )
         longest = max(len(codes) for codes in others)
         size = next_fast_len(longest + length, real=True)
@@ -184,15 +204,25 @@ class CopyTest:
     def _spectra_of(
         self, size: int, most: int | None
     ) -> tuple[NDArray[np.complex64], NDArray[np.complex64]]:
-        """Return Fourier transforms over time of all variants, padded to `size` frames; cached for the last size.
+        """Return the Fourier transforms over time of the recording at all speeds and offsets (variants).
 
-        They are those of the codes, (frequencies, variants, bands), and of their squares, (variants, frequencies).
+        They are computed once for the last `size`.
+
+        Parameters
+        ----------
+        size : number of frames to which codes are padded
+        most : number of bands, from the lowest on; None: all bands
+
+        Returns
+        -------
+        transforms of the codes, (frequencies, variants, bands), and of their squares summed over bands,
+        (variants, frequencies)
         """
         if (size, most) not in self._spectra:
             variants = self._variants[..., :most].astype(np.float32)
             spectra = np.ascontiguousarray(rfft(variants, size, axis=1).transpose(1, 0, 2))
             energy_spectra = rfft(np.square(variants).sum(axis=2), size)
-            # those of another size are not needed any more
+            # transforms of another size are not needed any more
             self._spectra = {key: value for key, value in self._spectra.items() if key[0] == size}
             self._spectra[size, most] = (spectra, energy_spectra)
         return self._spectra[size, most]
@@ -200,32 +230,37 @@ class CopyTest:
 
 @dataclass(frozen=True)
 class CopyThreshold:
-    """Least correlation of copies, by the number of frames of speech: results/copies.
+    """Minimum correlation of copies, which is higher for short recordings; measured in results/copies.
 
-    long : threshold for long recordings
-    margin : its rise for short ones
+    For n frames of speech it is long + margin / sqrt(n).
+
+    long : threshold for very long recordings
+    margin : increase of the threshold for a recording of one frame
     """
 
     long: float
     margin: float
 
     def of(self, frames: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the thresholds of recordings with these numbers of frames of speech."""
+        """Return the thresholds for recordings with the given numbers of frames of speech; arrays of one shape."""
         return self.long + self.margin / np.sqrt(frames)
 
 
 LOW_BANDS = 33
-"""Bands up to 1600 Hz: codecs of mobile telephones replace the harmonics above."""
+"""Number of bands up to 1600 Hz; codecs of mobile telephones replace the harmonics above."""
 
 THRESHOLDS: tuple[tuple[int | None, CopyThreshold], ...] = (
     (None, CopyThreshold(0.21, 2.2)),
     (LOW_BANDS, CopyThreshold(0.25, 2.6)),
 )
-"""Numbers of bands that are compared, from the lowest on, and their thresholds."""
+"""(number of bands to compare, from the lowest on, or None for all; threshold). One passed threshold shows a copy."""
 
 
 def power_spectrogram(samples: NDArray[np.floating]) -> Spectrogram:
-    """Return power spectra of windows, `FINE_HOP` samples apart, up to the highest band at any speed."""
+    """Return the (windows, `BINS`) power spectra of windows that start every `FINE_HOP` samples.
+
+    samples : (n,) samples at 16 kHz
+    """
     padded = np.pad(np.asarray(samples, np.float32), WINDOW // 2)
     windows = sliding_window_view(padded, WINDOW)[::FINE_HOP]
     spectra = rfft(windows * np.hanning(WINDOW).astype(np.float32), axis=1)[:, :BINS]
@@ -233,7 +268,14 @@ def power_spectrogram(samples: NDArray[np.floating]) -> Spectrogram:
 
 
 def energy_codes(spectrogram: Spectrogram, speed: float = 1.0, offset: int = 0) -> Codes:
-    """Return the codes of a recording as if it were played at another speed, from an offset in samples."""
+    """Return the (frames, bands) codes of a recording, as if it were played at another speed.
+
+    Parameters
+    ----------
+    spectrogram : power spectra of `power_spectrogram`
+    speed : speed relative to that of the recording
+    offset : first sample of the first frame
+    """
     step = HOP * speed / FINE_HOP
     first = offset / FINE_HOP
     positions = np.arange(first, len(spectrogram) - 0.5, step)
@@ -249,8 +291,11 @@ def energy_codes(spectrogram: Spectrogram, speed: float = 1.0, offset: int = 0) 
 
 @lru_cache(maxsize=len(SPEEDS))
 def band_weights(speed: float) -> NDArray[np.float32]:
-    """Return (frequencies, bands) triangular weights of spectra of a recording that is to be played at a speed."""
-    # a frequency of the faster recording is lower in the recording as it is
+    """Return the (frequencies, bands) triangular weights of bands on spectra of a recording at its own speed.
+
+    The bands are those of the recording played at `speed`.
+    """
+    # a frequency of the recording played faster is lower in the recording itself
     edges = np.arange(LOWEST_HZ, HIGHEST_HZ, BAND_HZ) / speed * WINDOW / RATE
     low, centre, high = edges[:-2], edges[1:-1], edges[2:]
     frequency = np.arange(BINS)[:, None]

@@ -1,7 +1,8 @@
 """Clustering of the turns of a diariser by person, over several recordings.
 
-Groups of turns are merged, the most likely pairs first, by the exact LLR of all turns of one group against all turns of
-the other. Each recording is a session where the model has that view. Turns that overlap in time are never merged.
+Groups of turns are merged, the most likely pairs first, by the LLR of all turns of one group against all turns of the
+other. Each recording counts as a session, if the model distinguishes sessions. Turns that overlap in time are never
+merged.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from .verification import VoiceModel
 
 @dataclass(frozen=True)
 class FoundPeople:
-    """The person of each turn.
+    """People found in recordings: the person of each turn.
 
-    person : (n,) number of each turn's person, in descending order of their numbers of turns
-    fits : (n,) LLR of each turn against the others of its person; NaN if there are no others
-    undecided_pairs : (LLR, person, person) of pairs that may be one person or two, the most likely first
+    person : (n,) number of each turn's person; person 0 has the most turns
+    fits : (n,) LLR of each turn against the other turns of its person; NaN if there are no others
+    undecided_pairs : (LLR, person, person) for two people who may be the same person, the most likely pair first
     """
 
     person: IntArray
@@ -37,7 +38,10 @@ class FoundPeople:
 
 
 def _initial_groups(turns: Sequence[Turn]) -> IntArray:
-    """Return the initial group of each turn, (n,): its named speaker in its recording, else a group of one turn."""
+    """Return the (n,) number of each turn's group before clustering.
+
+    Turns of one recording with the same name form a group; an unnamed turn is a group of its own.
+    """
     # the number of an unnamed turn never equals a name, which is text
     keys = [(turn.recording, turn.name or i) for i, turn in enumerate(turns)]
     numbers: dict[tuple[str, int | str], int] = {}
@@ -47,9 +51,14 @@ def _initial_groups(turns: Sequence[Turn]) -> IntArray:
 def find_people(
     bundle: Bundle, X: FloatArray, turns: Sequence[Turn], **point_options: float | None
 ) -> FoundPeople:
-    """Cluster turns by speaker, given their vectors X.
+    """Cluster turns by speaker.
 
-    point_options : options of `mvplda.decisions.naming_point` for the threshold of merging two clusters
+    Parameters
+    ----------
+    bundle : model
+    X : (n, D) vector of each turn
+    turns : n turns, at least one
+    point_options : options of `mvplda.decisions.naming_point` for the threshold from which two groups are merged
     """
     if len(X) != len(turns) or not turns:
         raise DataError(
@@ -74,7 +83,12 @@ def find_people(
     accept, reject = point.threshold, point.reject + np.log(n_others)
 
     def compare(group_of: IntArray, rows: IntArray) -> Array:
-        """Return the LLRs of groups `rows` against all; -inf for groups with overlapping turns and on the diagonal."""
+        """Return the (rows, groups) LLRs of the groups `rows` against all groups.
+
+        They are -inf for a group against itself, and for groups with turns that overlap.
+
+        group_of : (n,) group of each turn
+        """
         profiles = bundle.enrol(X, group_of, labels)
         groups = np.arange(group_of.max() + 1)
         ordered = profiles.take(profiles.number(groups))
@@ -114,11 +128,11 @@ def find_people(
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A known person whom the turns of a found person may belong to; somebody has to confirm it.
+    """Name suggested for a person found in recordings, which a user has to confirm.
 
-    person : number of the found person
-    name : name of the profile
-    llr : LLR of the found person's turns against the profile
+    person : number of the person found, see `FoundPeople`
+    name : name of the profile that the person may have
+    llr : LLR of the person's turns against the profile
     is_probable : whether the LLR reaches the model's threshold for the number of profiles
     """
 
@@ -136,9 +150,20 @@ def suggest_names(
     known: ProfileBook,
     far: float | None = None,
 ) -> list[Suggestion]:
-    """Compare found people with known profiles; return the most probable name of each who may be known.
+    """Compare the people found in recordings with known profiles, and suggest a name for each who may have a profile.
 
+    Parameters
+    ----------
+    voices : model
+    extracted : vector and quality of each turn
+    turns : n turns
+    people : person of each turn, from `find_people`
+    known : file of profiles
     far : share of strangers for whom a name may be suggested as probable, see `mvplda.decisions.naming_point`
+
+    Returns
+    -------
+    at most one suggestion per person, with the most probable name
     """
     suggestions = []
     for person in range(int(people.person.max()) + 1):

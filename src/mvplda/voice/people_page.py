@@ -1,4 +1,4 @@
-"""HTML page to confirm and name the people of `find_people`."""
+"""HTML page on which the user listens to the people that were found in recordings, and names them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .people import FoundPeople, Suggestion
 from .turns import Turn
 
 TEMPLATE = Path(__file__).with_name("people_page.html")
-"""The page, with the fields count, turns, undecided and people."""
+"""File of the page's template, with the fields count, turns, undecided and people."""
 
 
 def people_page(
@@ -22,10 +22,14 @@ def people_page(
     sounds: Mapping[str, PathLike],
     suggestions: Sequence[Suggestion] = (),
 ) -> str:
-    """Return an HTML page with the turns of each person, to listen to them and to name the person.
+    """Return an HTML page on which the user listens to the turns of each person and enters the person's name.
 
-    sounds : sound file of each recording
-    suggestions : names of known people, which the page offers and nobody has confirmed
+    Parameters
+    ----------
+    people : person of each turn, from `find_people`
+    turns : stretches of recordings in which one person speaks
+    sounds : {recording: path of the sound file}
+    suggestions : names of known people, which the page offers for confirmation
     """
     suggested = {suggestion.person: suggestion for suggestion in suggestions}
     turns_of: dict[int, list[tuple[Turn, float]]] = {}
@@ -53,7 +57,11 @@ def _person_section(
     sounds: Mapping[str, PathLike],
     suggestion: Suggestion | None,
 ) -> str:
-    """Return the heading, name field and table of turns of one person."""
+    """Return the HTML of one person: heading, field for the name, and table of the turns.
+
+    person : number of the person, from 0
+    turns : turns of the person, and how well each fits the others (LLR)
+    """
     rows = []
     for turn, fit in turns:
         source = f"{escape(str(sounds[turn.recording]))}#t={turn.start:.2f},{turn.end:.2f}"
@@ -71,7 +79,7 @@ def _person_section(
 
 
 def _suggestion_line(suggestion: Suggestion | None) -> str:
-    """Return the question whether a person is a known one, with a button that enters the name."""
+    """Return the HTML of a suggested name with a button that enters the name; "" if there is no suggestion."""
     if suggestion is None:
         return ""
     name = escape(suggestion.name)

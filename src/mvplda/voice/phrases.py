@@ -1,9 +1,9 @@
-"""Detection of near matches of a phrase: tests with a stretch that no enrolled recording contains.
+"""Detection of near matches of a phrase: tests in which one word of the enrolled phrase was replaced.
 
-A phrase with one word replaced changes the vector of the whole recording only a little. A block of points detects it:
-a recording as a row of points in time, each a unit-length vector of the sounds there, and its seconds. Each point is
-compared with the points of the other recording (docs/math.md, section 9.12): if all are near, on average, the phrase
-is the same; if one stretch is far, it is a near match.
+A replaced word changes the vector of the whole recording only a little. Therefore an extractor also represents a
+recording as a row of points in time, each a unit-length vector of the sounds at that time, and its seconds. Each point
+is compared with the points of the other recording (docs/math.md, section 9.12). If their mean distance is small,
+the phrase is the same; if consecutive points are far from all points of the other recording, it is a near match.
 """
 
 from __future__ import annotations
@@ -22,30 +22,37 @@ from ..scoring.profiles import Profiles
 from ..scoring.question import NearMatches
 
 WINDOW = 4
-"""Consecutive points that differ where a word was replaced. Chosen on held-out corpora, as are the next two."""
+"""Number of consecutive points over which distances are averaged to find a replaced word. Chosen on held-out corpora,
+as are the next two constants."""
 
 NEAR_MATCH_PRIOR = 0.3
-"""Share of near matches among all other phrases. Large, so that few are accepted; owners hardly notice."""
+"""Prior probability that a test with another phrase is a near match. It is large, so that few near matches are
+accepted; owners are rejected hardly more often."""
 
 MAX_PHRASE_LLR = 1.5
-"""Limit of the LLR from the mean distance, for or against the same phrase: truncated recordings differ from others of
-their phrase."""
+"""Limit of the absolute LLR from the mean distance. It prevents rejections of truncated recordings, which differ from
+other recordings of their phrase."""
 
 ONE_WORD_S = 0.8
-"""Seconds of a recording that is a single word, which cannot have one word replaced."""
+"""Seconds up to which a recording counts as a single word, so that near matches are impossible."""
 
 RAMP_S = 0.4
-"""Seconds beyond `ONE_WORD_S` over which the prior of a near match rises to `NEAR_MATCH_PRIOR`."""
+"""Seconds beyond `ONE_WORD_S` over which the prior probability of a near match rises to `NEAR_MATCH_PRIOR`."""
 
 MIN_DISTANCE = 1e-4
-"""Smallest distance: below it recordings are copies."""
+"""Lower limit of distances before the logarithm is taken; copies of a recording have smaller ones."""
 
 CHUNK_COMPARISONS = 2**12
-"""Comparisons per chunk: limits the memory."""
+"""Number of comparisons per chunk, which limits the memory."""
 
 
 class _Templates(NamedTuple):
-    """Points (n, points, d), profile (n,) and phrase code (n,) of each enrolled template."""
+    """Enrolled templates, one per profile and phrase.
+
+    points : (n, points, d) points in time
+    owner : (n,) number of each template's profile
+    phrase : (n,) code of each template's phrase
+    """
 
     points: Array
     owner: IntArray
@@ -53,7 +60,12 @@ class _Templates(NamedTuple):
 
 
 class _Tests(NamedTuple):
-    """Points (n, points, d), seconds per recording (n,) and first cell (n,) of each test."""
+    """Tests, each with all its recordings.
+
+    points : (n, points, d) points in time
+    seconds : (n,) mean seconds per recording
+    first_cells : (n,) index of each test's first row in the profiles of the tests
+    """
 
     points: Array
     seconds: Array
@@ -61,7 +73,11 @@ class _Tests(NamedTuple):
 
 
 class _Comparisons(NamedTuple):
-    """Trial and template of every comparison, sorted by trial, and index of the first comparison of each trial."""
+    """Comparisons of tests with templates: one per trial and template of its profile, sorted by trial.
+
+    trial, template : (n,) index of each comparison's trial and template
+    starts : (trials,) index of each trial's first comparison
+    """
 
     trial: IntArray
     template: IntArray
@@ -70,14 +86,16 @@ class _Comparisons(NamedTuple):
 
 @dataclass(frozen=True)
 class PhraseMatcher:
-    """LLRs of the same phrase against others and against near matches, from distances between points.
+    """Comparison of phrases by the distances between points in time, with LLRs for other phrases and near matches.
 
-    view : view that the block models
-    points : number of unit-length points per recording; the last column of the block has its seconds
-    whole : (constant, weight): LLR of the same phrase against others = constant + weight log(mean distance)
-    part : (constant, quartile, worst): LLR of the same phrase against near matches = constant + quartile
-        log(lower quartile of distances) + worst log(distance of the worst window). The quartile measures how
-        much two recordings of the same phrase differ under these conditions
+    Parameters
+    ----------
+    view : view that the points describe, such as "phrase"
+    points : number of unit-length points per recording; the column after them has the recording's seconds
+    whole : constant a and weight b of the LLR of the same phrase against other phrases: a + b log(mean distance)
+    part : constant a and weights b, c of the LLR of the same phrase against near matches:
+        a + b log(lower quartile of distances) + c log(largest mean distance of four consecutive points). The quartile
+        measures how much two recordings of the same phrase differ under these conditions
     """
 
     view: str
@@ -86,28 +104,49 @@ class PhraseMatcher:
     part: tuple[float, ...] = (0.0, 0.0, -1.0)
 
     def fits(self, columns: int, view: str) -> bool:
-        """Return whether a block has the view, and the number of columns for these points and the duration."""
+        """Return whether a number of columns and a view suit this matcher.
+
+        The columns must be those of at least `WINDOW` points of equal length and one for the seconds.
+        """
         has_seconds = columns % self.points == 1 and columns > self.points
         return has_seconds and self.points >= WINDOW and view == self.view
 
     def project(self, block: AnyArray) -> AnyArray:
-        """Scale every point to length 1 and restore the seconds, (n, D)."""
+        """Scale every point to length 1, and undo an earlier scaling of the seconds.
+
+        block : (n, D) points and seconds of n recordings, which may have been scaled together
+
+        Returns
+        -------
+        (n, D) points of length 1 and seconds
+        """
         points = block[:, :-1].reshape(len(block) * self.points, -1)
         length = row_products(points, points) ** 0.5
         if isinstance(length, np.ndarray) and not length.all():
-            raise DataError("Input X contains points of zeros, which have no direction")
+            raise DataError(
+                "Input X contains points of zeros, which have no direction: extract the vectors from the recordings "
+                "again"
+            )
         unit = (points / length[:, None]).reshape(len(block), -1)
-        # points come with length 1, but a block among others may have been scaled to length 1 as a whole
+        # extractors return points of length 1, but with their seconds they may have been scaled to length 1 together
         scale = (row_products(block[:, :-1], block[:, :-1]) / self.points) ** 0.5
         seconds = block[:, -1] / scale
         projected: AnyArray = namespace(block).concatenate([unit, seconds[:, None]], 1)
         return projected
 
     def distances(self, enrolled: Array, tested: Array) -> Array:
-        """Return (n, 3) mean, lower quartile and worst window of the distances between pairs of recordings.
+        """Summarise the distances between the points of pairs of recordings.
 
-        The distance g_k of point k is that to the nearest point of the other recording, on average over the two
-        directions: docs/math.md, section 9.12.
+        The distance of a point is 1 minus its cosine with the nearest point of the other recording. At each position it
+        is averaged over both recordings (docs/math.md, section 9.12).
+
+        Parameters
+        ----------
+        enrolled, tested : (n, points, d) unit-length points of the n pairs
+
+        Returns
+        -------
+        (n, 3) mean, lower quartile, and largest mean over `WINDOW` consecutive points
         """
         products = enrolled @ tested.transpose(0, 2, 1)
         distances = 1.0 - (products.max(axis=2) + products.max(axis=1)) / 2
@@ -123,10 +162,12 @@ class PhraseMatcher:
     def fit(
         self, same: Sequence[Array], near_matches: Sequence[Array], other: Sequence[Array]
     ) -> PhraseMatcher:
-        """Fit the LLRs by logistic regression.
+        """Fit the weights of both LLRs by logistic regression, and return a matcher with them.
 
-        same, near_matches, other : per domain, (n, 3) distances between recordings of the same phrase, near matches and
-            other phrases
+        Parameters
+        ----------
+        same, near_matches, other : per domain, (n, 3) results of `distances` for pairs of recordings with the same
+            phrase, with near matches and with other phrases
         """
         phrase_weights = _fit_llr(
             [distances[:, :1] for distances in same], [distances[:, :1] for distances in other]
@@ -138,9 +179,18 @@ class PhraseMatcher:
         return replace(self, whole=phrase_weights, part=near_match_weights)
 
     def near_matches(self, enrol: Profiles, test: Profiles, listed: IntArray | None) -> NearMatches:
-        """Return near-match evidence for the listed trials, (n,), or for all trials, (profiles, tests).
+        """Compare the phrases of enrolments and tests.
 
-        If a profile has several phrases, the claimed phrase is compared; without a claim, the best-matching phrase.
+        If a profile has several phrases, the phrase that the test claims is compared, or else the best-matching one.
+
+        Parameters
+        ----------
+        enrol, test : profiles of the two sides
+        listed : (n, 2) numbers of profile and test of each trial; None: all pairs
+
+        Returns
+        -------
+        prior probability of a near match and both LLRs per trial, (n,) or (profiles, tests)
         """
         pairs = listed
         if pairs is None:
@@ -165,7 +215,7 @@ class PhraseMatcher:
         candidates = np.where(claimed, np.stack([same, llr]), -np.inf)
         same, llr = np.maximum.reduceat(candidates, comparisons.starts, axis=1)
 
-        # s limited to +-1.5 without a corner: docs/math.md, section 9.12
+        # smooth limit to +-MAX_PHRASE_LLR: docs/math.md, section 9.12
         same = np.logaddexp(-np.logaddexp(-same, -MAX_PHRASE_LLR), -MAX_PHRASE_LLR)
         beyond_one_word = tests.seconds[pairs[:, 1]] - ONE_WORD_S
         prior = NEAR_MATCH_PRIOR * np.clip(beyond_one_word / RAMP_S, 0.0, 1.0)
@@ -193,14 +243,18 @@ class PhraseMatcher:
     def _llrs(
         self, templates: Array, template_rows: IntArray, tests: Array, test_rows: IntArray
     ) -> tuple[Array, Array]:
-        """Return two LLRs per comparison, (n,): same phrase against other phrases (s), and against near matches (r)."""
+        """Return two LLRs per comparison, (n,) each: the same phrase against other phrases, and against near matches.
+
+        templates, tests : (k, points, d) points of all templates and of all tests
+        template_rows, test_rows : (n,) template and test of each comparison
+        """
         same = np.empty(len(template_rows))
         llr = np.empty(len(template_rows))
         for start in range(0, len(template_rows), CHUNK_COMPARISONS):
             chunk = slice(start, start + CHUNK_COMPARISONS)
             distances = self.distances(templates[template_rows[chunk]], tests[test_rows[chunk]])
             logs = np.column_stack([np.ones(len(distances)), np.log(distances)])
-            # s = a0 + b0 log(mean); r = a + b log(quartile) + c log(worst window)
+            # columns of logs: 1, log(mean), log(quartile), log(largest window)
             same[chunk] = logs[:, :2] @ np.array(self.whole)
             llr[chunk] = logs[:, [0, 2, 3]] @ np.array(self.part)
         return same, llr
@@ -208,7 +262,13 @@ class PhraseMatcher:
     def _is_claimed(
         self, enrol: Profiles, test: Profiles, template_codes: IntArray, test_cells: IntArray
     ) -> BoolArray:
-        """Return a mask of the templates with the phrase claimed by the test; True if either side has no label."""
+        """Return a (n,) mask of the comparisons whose template has the phrase that the test claims.
+
+        It is True if the test claims none, or if a side has no labels of phrases.
+
+        template_codes : (n,) code of each comparison's phrase in `enrol`
+        test_cells : (n,) first row of each comparison's test in `test`
+        """
         enrolled, tested = enrol.labels.get(self.view), test.labels.get(self.view)
         if enrolled is None or tested is None:
             return np.ones(len(template_codes), dtype=bool)
@@ -218,14 +278,21 @@ class PhraseMatcher:
         return np.asarray((names == claims) | (claims == ""))
 
     def _points(self, sums: Array) -> tuple[Array, Array]:
-        """Return unit-length points (n, points, d) and total seconds (n,) from summed blocks."""
+        """Return unit-length points (n, points, d) and total seconds (n,).
+
+        sums : (n, D) sums of the columns (points and seconds) over recordings
+        """
         points = sums[:, :-1].reshape(len(sums), self.points, -1)
         lengths = np.linalg.norm(points, axis=2, keepdims=True)
         return points / np.maximum(lengths, MIN_DISTANCE), sums[:, -1]
 
 
 def _list_comparisons(owner: IntArray, n_profiles: int, pairs: IntArray) -> _Comparisons:
-    """Return the comparisons of each trial: its test with every template of its profile."""
+    """Return the comparisons of each trial's test with every template of its profile.
+
+    owner : (templates,) number of each template's profile, ascending
+    pairs : (trials, 2) numbers of profile and test of each trial
+    """
     # the templates of a profile are consecutive
     bounds = np.searchsorted(owner, np.arange(n_profiles + 1))
     counts = np.diff(bounds)[pairs[:, 0]]
@@ -236,7 +303,12 @@ def _list_comparisons(owner: IntArray, n_profiles: int, pairs: IntArray) -> _Com
 
 
 def _fit_llr(positive: Sequence[Array], negative: Sequence[Array]) -> tuple[float, ...]:
-    """Fit constant and weights of an LLR that is linear in log distances; give domains and classes equal weight."""
+    """Fit an LLR that is linear in the logarithms of distances, by logistic regression; return constant and weights.
+
+    Both classes, and the domains within a class, have the same influence.
+
+    positive, negative : per domain, (n, k) distances of pairs for and against the same phrase
+    """
     # slow to import, and only a fit needs it
     from sklearn.linear_model import LogisticRegression
 

@@ -1,4 +1,4 @@
-"""File of named profiles: the vector of each recording, so that any model can score them."""
+"""File of named profiles with the vector of each recording, so that any model of these vectors can score them."""
 
 from __future__ import annotations
 
@@ -22,21 +22,30 @@ DIGEST_SEPARATOR = "#"
 """Separator in ids between the name of a profile and the digest of a recording."""
 
 PROFILE_COLUMNS = ("profile", "phrase", "session")
-"""Columns of a file of profiles beside its vectors."""
+"""Names of the arrays in a file of profiles with one text per vector."""
 
 
 class ProfileBook:
     """Named profiles in an ``.npz`` file, with one vector per recording.
 
-    The file holds, per vector, ``X``, ``ids`` (profile and digest of the recording), ``profile``, ``phrase`` and
-    ``session`` (empty without a name) and ``extractor``.
+    The file has the arrays ``X`` with the vectors, ``ids`` (profile and digest of each recording), ``profile``,
+    ``phrase`` and ``session`` (empty if they have no name) and ``extractor``.
+
+    Parameters
+    ----------
+    path : .npz file, or folder of a model with profiles; a missing file has no profiles
+
+    Attributes
+    ----------
+    path : the .npz file
+    vectors : ids and vectors of all recordings
+    columns : {"profile", "phrase" and "session": text per vector}; "" for a phrase or session without a name
     """
 
     def __init__(self, path: PathLike) -> None:
         self.path = file_in_folder(path, PROFILES_FILE)
         self.vectors = VectorSet(np.empty(0, np.str_), np.empty((0, 0), np.float32))
         self.columns: dict[str, list[str]] = {name: [] for name in PROFILE_COLUMNS}
-        """Profile, phrase and session of each vector; phrase and session are empty without a name."""
         if self.path.suffix != ".npz":
             raise ParameterError(f"expected an .npz file or a folder for profiles; got {self.path}")
         if not self.path.is_file():
@@ -54,16 +63,16 @@ class ProfileBook:
 
     @property
     def owners(self) -> list[str]:
-        """Name of each vector's profile."""
+        """Name of each vector's profile, (n,)."""
         return self.columns["profile"]
 
     @property
     def extractor(self) -> str | None:
-        """Name of the extractor of the vectors."""
+        """Name of the extractor that computed the vectors; None if it is unknown."""
         return self.vectors.extractor
 
     def all_vectors(self) -> FloatArray:
-        """Vectors of all profiles; an empty file is an error."""
+        """Return the (n, D) vectors of all profiles; raise `DataError` if there are none."""
         if not self.owners:
             raise DataError(
                 f"the file of profiles {self.path} does not exist: make one with mvplda profiles add"
@@ -71,9 +80,14 @@ class ProfileBook:
         return self.vectors.X
 
     def enrolled(self, bundle: Bundle, with_phrases: bool = True) -> Profiles:
-        """Enrol all profiles in a model; recordings that do not match their profile are down-weighted.
+        """Enrol all profiles in a model.
 
-        with_phrases : label vectors with their phrases, if these have names
+        Recordings that do not match the others of their profile have less weight, see `recording_weights`.
+
+        Parameters
+        ----------
+        bundle : model
+        with_phrases : whether vectors are labelled with the names of their phrases
         """
         weights = recording_weights(self.fits(bundle))
         labels = session_labels(bundle, self.sessions())
@@ -82,20 +96,31 @@ class ProfileBook:
         return bundle.enrol(self.all_vectors(), self.owners, labels or None, weights=weights)
 
     def fits(self, bundle: Bundle) -> Array:
-        """Return the LLR of each recording against the others of its profile, (n,); see `leave_one_out`."""
+        """Return the (n,) LLR of each recording against the others of its profile; NaN if there are no others."""
         return leave_one_out(bundle, self.all_vectors(), self.owners, self.sessions())
 
     def sessions(self) -> list[str]:
-        """Session of each vector; vectors without a session name belong to one session per profile."""
+        """Return the session of each vector; those without a name belong to one session per profile."""
         pairs = zip(self.columns["session"], self.owners, strict=True)
         return [session or owner for session, owner in pairs]
 
     def counts(self) -> dict[str, int]:
-        """Number of recordings of each profile."""
+        """Return {name of a profile: number of its recordings}."""
         return dict(Counter(self.owners))
 
     def of(self, name: str, phrase: str | None = None) -> ExtractedVectors:
-        """Return the vectors of one profile, with their sessions and phrases; all phrases, or a single one."""
+        """Return the vectors of one profile with their sessions and phrases.
+
+        Parameters
+        ----------
+        name : name of the profile
+        phrase : name of the phrase to which recordings are restricted; None: all recordings
+
+        Raises
+        ------
+        LabelError
+            There is no such profile or phrase.
+        """
         rows = [row for row, owner in enumerate(self.owners) if owner == name]
         if not rows:
             raise LabelError(
@@ -116,7 +141,7 @@ class ProfileBook:
         return ExtractedVectors(X, rows, [], [], [sessions[row] for row in rows], phrases)
 
     def check(self, extractor: str | None) -> None:
-        """Raise an error if the profiles come from another extractor."""
+        """Raise `DataError` if the vectors in the file were computed by another extractor than the given one."""
         if self.owners and extractor != self.extractor:
             raise DataError(
                 f"the profiles in {self.path} are vectors of the extractor {self.extractor or '(unknown)'}; got "
@@ -132,11 +157,23 @@ class ProfileBook:
         session: str | None = None,
         phrase: str = "",
     ) -> None:
-        """Add vectors to a profile, which is created if it does not exist; repeated recordings are an error.
+        """Add the vectors of recordings to a profile, which is created if it does not exist, and write the file.
 
-        marks : text per vector that identifies its recording, such as a digest
-        session : of all these vectors; None: a new one
-        phrase : name of the phrase of all these vectors; empty: no name
+        Parameters
+        ----------
+        name : name of the profile
+        extractor : name of the extractor of the vectors
+        X : (n, D) vectors
+        marks : (n,) texts that identify the recordings, such as hashes of the samples
+        session : name of the session in which all were recorded; None: a new session
+        phrase : name of the phrase in all recordings; empty: no name
+
+        Raises
+        ------
+        LabelError
+            The name is empty, or a recording is in the file already; nothing is added then.
+        DataError
+            The file has vectors of another extractor.
         """
         if not name.strip():
             raise LabelError("expected a name for the profile; got an empty one")
@@ -147,7 +184,8 @@ class ProfileBook:
         ]
         if len(set(ids)) < len(ids):
             raise LabelError(
-                f"a recording of {name!r} is given twice or is in {self.path} already: nothing was added"
+                f"a recording of {name!r} was passed twice, or is in {self.path} already: nothing was added. Pass each "
+                "recording once"
             )
         if self.owners:
             X = np.concatenate([self.vectors.X, X])
@@ -156,7 +194,10 @@ class ProfileBook:
         self.write(VectorSet(np.array(ids), X, extractor), columns)
 
     def remove(self, *names: str) -> None:
-        """Remove profiles, all or none; removing the last profile deletes the file."""
+        """Remove profiles and write the file; if no profile is left, delete it.
+
+        A name without a profile raises `LabelError`, and nothing is removed.
+        """
         removed = [row for name in names for row in self.of(name).rows]
         remaining = np.delete(np.arange(len(self.owners)), removed).tolist()
         if remaining:
@@ -171,7 +212,13 @@ class ProfileBook:
             self.path.unlink()
 
     def write(self, vectors: VectorSet, columns: Mapping[str, Sequence[str]]) -> None:
-        """Write vectors with their profiles, and phrases and sessions if given, all or nothing."""
+        """Replace the contents of the file; if writing fails, the old file stays.
+
+        Parameters
+        ----------
+        vectors : ids and vectors of all recordings
+        columns : {"profile", "phrase" or "session": text per vector}; a missing key stands for no names
+        """
         unnamed = [""] * len(vectors)
         self.columns = {name: list(columns.get(name, unnamed)) for name in PROFILE_COLUMNS}
         arrays = {name: np.array(column, dtype=np.str_) for name, column in self.columns.items()}

@@ -1,4 +1,7 @@
-"""Prompted text: random words to be said, other than those of earlier recordings, and the check that they were."""
+"""Prompted text: random words that a person must say, so that a replay of an earlier recording fails.
+
+A speech recogniser checks that the words were said.
+"""
 
 from __future__ import annotations
 
@@ -19,36 +22,45 @@ PromptKind = Literal["words", "digits"]
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 COMMANDS = ("down", "go", "left", "no", "off", "on", "right", "stop", "up", "yes")
 VOCABULARY: Mapping[PromptKind, tuple[str, ...]] = {"words": DIGITS + COMMANDS, "digits": DIGITS}
-"""Words that prompts consist of, in English: those that results/prompted-text measures."""
+"""English words of prompts by kind; results/prompted-text measures them."""
 
 PROMPT_WORDS = 4
-"""Words per prompt, all different: 116,280 prompts of words, 5,040 of digits."""
+"""Number of words per prompt, all different. There are 116,280 prompts of words and 5,040 of digits."""
 
 LEAST_LOG_PROBABILITY: Mapping[PromptKind, float] = {"words": -13.0, "digits": -7.0}
-"""Log probability of a prompt, given a recording, from which it was said: results/prompted-text. Digits are recognised
-more surely than other words, and confused with each other more often."""
+"""Minimum log probability of the prompt, given a recording, for the decision that the prompt was said; measured in
+results/prompted-text. It is higher for digits, which are more often confused with each other."""
 
 
 class TextModel(Protocol):
-    """Recogniser that returns the probability of texts, such as `mvplda.voice.extractors.decoder.TextDecoder`."""
+    """Interface of a speech recogniser, such as `mvplda.voice.extractors.decoder.TextDecoder`."""
 
     def log_probabilities(self, sound: Sound | SoundSegment, texts: Sequence[str]) -> FloatArray:
-        """Return the log probability of each text, (n,)."""
+        """Return the (n,) log probability of each of n texts, given a sound."""
         ...
 
 
 def draw_prompt(kind: PromptKind, count: int = PROMPT_WORDS) -> tuple[str, ...]:
-    """Return different random words of a vocabulary."""
+    """Draw different random words for a prompt.
+
+    Parameters
+    ----------
+    kind : vocabulary, "words" or "digits"
+    count : number of words
+    """
     return tuple(secrets.SystemRandom().sample(VOCABULARY[kind], count))
 
 
 def prompted_words(text: str) -> tuple[str, ...]:
-    """Return the words of a prompt that is given as text."""
+    """Split the text of a prompt into its words, in lower case; words are separated by spaces or commas."""
     return tuple(text.casefold().replace(",", " ").split())
 
 
 def renderings(words: Sequence[str]) -> list[str]:
-    """Return the texts that a recogniser may write for words said one after the other."""
+    """Return the different texts that a speech recogniser may write for words in this order.
+
+    They differ in commas, full stops, capitals, and digits written as numbers.
+    """
     commas = ", ".join(words)
     blanks = " ".join(words)
     texts = [
@@ -67,15 +79,28 @@ def renderings(words: Sequence[str]) -> list[str]:
 def prompt_log_probability(
     model: TextModel, sound: Sound | SoundSegment, words: Sequence[str]
 ) -> float:
-    """Return the log probability that the words, and no others, were said: the sum over their renderings.
+    """Return the log probability that exactly these words were said, in this order.
 
-    The probabilities of all texts sum to 1, so that other texts need no search.
+    The probability is summed over the texts of `renderings`. The probabilities of all possible texts sum to 1, so no
+    other text needs to be searched for.
+
+    Parameters
+    ----------
+    model : speech recogniser
+    sound : (n,) samples at the recogniser's rate, or `SoundSegment`
+    words : words of the prompt
     """
     return float(np.logaddexp.reduce(model.log_probabilities(sound, renderings(words))))
 
 
 def is_prompt_said(words: Sequence[str], log_probability: float) -> bool:
-    """Return whether prompted words with this `prompt_log_probability` were said."""
+    """Return whether a prompt was said.
+
+    Parameters
+    ----------
+    words : words of the prompt
+    log_probability : result of `prompt_log_probability` for the recording
+    """
     kind: PromptKind = "digits" if set(words) <= set(DIGITS) else "words"
     return log_probability >= LEAST_LOG_PROBABILITY[kind]
 
@@ -83,12 +108,16 @@ def is_prompt_said(words: Sequence[str], log_probability: float) -> bool:
 def with_prompt(
     decision: Decision, words: Sequence[str], log_probability: float | None
 ) -> Decision:
-    """Return the decision about the voice together with that about prompted words: accepted only if both are.
+    """Combine the decision about a voice with the decision about prompted words.
 
-    A copy stays a suspected replay, and an unusable recording inconclusive.
+    If the words were said, the verdict about the voice stands, otherwise the result is reject. Decisions with the
+    reason suspected_replay or unusable_recording are returned unchanged.
 
-    words : the prompted words
-    log_probability : of `prompt_log_probability`; None: the words were not looked for, and are rejected
+    Parameters
+    ----------
+    decision : decision about the voice
+    words : words of the prompt
+    log_probability : result of `prompt_log_probability`; None: the words were not checked, and count as not said
     """
     if decision.reason in ("suspected_replay", "unusable_recording"):
         return decision

@@ -1,4 +1,4 @@
-"""Setup of a model from a folder of recordings, with thresholds measured on its people."""
+"""Setup of a model from a folder of recordings, with thresholds that are measured on the recorded people."""
 
 from __future__ import annotations
 
@@ -49,7 +49,13 @@ from .verification import RecordingsLike, VoiceModel
 
 
 class HeldOutOptions(TypedDict):
-    """Options of training that set how errors of held-out people are measured, see `mvplda.training.train`."""
+    """Options of `mvplda.training.train` for the measurement of errors on held-out people.
+
+    enrolment : number of recordings per profile
+    fars : shares of false acceptances for which thresholds are computed
+    progress : whether to write lines of progress to standard error
+    groups : {speaker: sex}, for error rates of impostors of the same sex; None: unknown
+    """
 
     enrolment: int
     fars: tuple[float, ...]
@@ -59,13 +65,13 @@ class HeldOutOptions(TypedDict):
 
 @dataclass
 class Setup:
-    """Result of `setup`: a model for recordings, the vectors of its people, and the report.
+    """Result of `setup`: a model, the vectors of the people it was set up for, and a report.
 
-    bundle : the model
-    report : one page of plain English
-    vectors : vector of each recording that is used
-    people, phrases : person and phrase of each vector, for profiles
-    voices : the model with its extractor; None after `setup_vectors`
+    bundle : model of vectors with calibration and thresholds
+    report : report in plain English, one page
+    vectors : ids and vectors of the recordings that were used
+    people, phrases : (n,) person and phrase of each vector; "" for an unknown phrase
+    voices : model with its extractor, for recordings; None after `setup_vectors`
     """
 
     bundle: Bundle
@@ -82,15 +88,16 @@ class Setup:
         question: Question | None = None,
         **point_options: float | None,
     ) -> Decision:
-        """Decide whether two recordings have the same speaker and phrase, see `VoiceModel.verify`."""
+        """Decide whether two sides match; parameters and result as in `VoiceModel.verify`."""
         if self.voices is None:
             raise ParameterError(
-                "this model was set up from vectors: to verify recordings, make a VoiceModel with their extractor"
+                "this model was set up from vectors and cannot read recordings: use VoiceModel(bundle, extractor) with "
+                "the extractor of the vectors"
             )
         return self.voices.verify(one, other, question, **point_options)
 
     def save(self, path: PathLike) -> None:
-        """Write the model, the profile of each person and the report into a folder."""
+        """Write the model, a profile per person and the report into a folder, which is created if necessary."""
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         self.bundle.save(folder / MODEL_FILE)
@@ -112,14 +119,23 @@ def setup(
 
     Parameters
     ----------
-    source : folder of recordings, with one folder or file name prefix per person; or a table of them (.csv, .tsv) with
-        the columns file and speaker
-    pattern : labels in file names, such as ``{speaker}/{phrase}_*``. None: those of the table, else the outermost
-        folders are speakers, the folders in them phrases, and deeper ones are ignored
-    extractors : names or files; empty: those of the default model
-    far : share of impostors of the worst kind that may be accepted
-    enrolment : recordings per profile in use
+    source : folder of recordings, with one folder or file name prefix per person; or a table (.csv, .tsv) with the
+        columns ``file`` and ``speaker``
+    pattern : pattern of the labels in file names, such as ``{speaker}/{phrase}_*``. None: the columns of the table are
+        the labels, or else the names of outer folders (speakers) and of the folders in them (phrases)
+    extractors : names or files of extractors; empty: those of the default model
+    far : share of impostors that may be accepted, for the worst kind of impostor
+    enrolment : number of recordings per profile in later use
     progress : write a line per step to standard error
+
+    Returns
+    -------
+    model, vectors and report
+
+    Raises
+    ------
+    DataError
+        No recording is usable, or there is only one person.
     """
     labelled, notes = _read_labels(source, pattern)
     extractor = load_extractor(list(extractors)) if extractors else default_extractor()
@@ -128,7 +144,9 @@ def setup(
     extracted = extractor.extract(labelled.files, on_error="skip", progress=progress)
     usable = [index for index, quality in enumerate(extracted.qualities) if quality.usable]
     if not usable:
-        raise DataError(f"no recording under {source} can be used: run mvplda quality to see why")
+        raise DataError(
+            f"no recording under {source} has usable speech: run  mvplda quality {source}  to see why"
+        )
     rows = [extracted.rows[index] for index in usable]
     labels = {view: np.array(column)[rows] for view, column in labelled.labels.items()}
     sexes = _find_sexes(source, labels, labelled, rows)
@@ -152,7 +170,15 @@ def setup(
 def _find_sexes(
     source: PathLike, labels: Mapping[str, Names], labelled: Recordings, rows: Sequence[int]
 ) -> Sexes:
-    """Return the sexes in the table of a source, or else those guessed from the voices."""
+    """Return the sex of each speaker from the table of recordings, or else a group by the pitch of the voice.
+
+    Parameters
+    ----------
+    source : folder or table of the recordings
+    labels : {view: label of each usable recording}
+    labelled : all recordings
+    rows : indices of the usable recordings in `labelled`
+    """
     if has_table(source, "file", "speaker"):
         sexes = sexes_in_table(file_in_folder(source, "index.csv"))
         if sexes is not None:
@@ -162,7 +188,7 @@ def _find_sexes(
 
 
 def has_table(path: PathLike, *columns: str) -> bool:
-    """Return whether a path is a table with these columns, or a folder with such a table named index.csv."""
+    """Return whether a path is a table (.csv, .tsv) with these columns, or a folder with such a table, index.csv."""
     file = file_in_folder(path, "index.csv")
     if file.suffix.lower() not in TABLE_SUFFIXES or not file.is_file():
         return False
@@ -170,7 +196,14 @@ def has_table(path: PathLike, *columns: str) -> bool:
 
 
 def _read_labels(source: PathLike, pattern: str | None) -> tuple[Recordings, list[str]]:
-    """Return the labelled recordings, and report lines on the origin of the labels."""
+    """List the recordings of a folder or table with their labels.
+
+    pattern : pattern of the labels in file names; None: those of the table, or else names of folders
+
+    Returns
+    -------
+    labelled recordings, and lines of the report on the origin of the labels
+    """
     listed = list_recordings([source])
     if pattern is None and has_table(source, "file", "speaker"):
         columns = " and ".join(listed.labels)
@@ -180,7 +213,8 @@ def _read_labels(source: PathLike, pattern: str | None) -> tuple[Recordings, lis
         labelled, _ = label_recordings(listed, pattern)
     except re.error:
         raise ParameterError(
-            f"a field of the pattern {pattern!r} is not a name: expected letters, as in {{speaker}}/{{phrase}}_*"
+            f"a field of the pattern {pattern!r} is not a name: use letters within the braces, as in "
+            "{speaker}/{phrase}_*"
         ) from None
     notes = [f"Labels come from file names, read as {pattern}: {len(labelled.ids)} recordings."]
     unread = sorted(set(listed.ids) - set(labelled.ids))
@@ -192,7 +226,10 @@ def _read_labels(source: PathLike, pattern: str | None) -> tuple[Recordings, lis
 
 
 def _excluded_lines(names: Sequence[str], extracted: ExtractedVectors) -> list[str]:
-    """Return report lines about unusable recordings, and about each fault with an example."""
+    """Return lines of the report on recordings that were left out, and on each fault of recordings with an example.
+
+    names : name of each recording that was passed to the extractor
+    """
     lines = [f"Left out: {line}" for line in skipped_lines(names, extracted)]
     affected: dict[str, list[str]] = {}
     for row, quality in zip(extracted.rows, extracted.qualities, strict=True):
@@ -227,17 +264,31 @@ def setup_vectors(
 ) -> Setup:
     """Set up a model from vectors and labels, as `setup` does from recordings.
 
-    Copies are removed first: of vectors with equal marks and labels only the first is used; vectors with equal marks
-    and different labels, such as two people or two phrases, are all left out.
+    Copies of recordings are left out first. If copies have the same labels, one is used; if they have different labels,
+    such as two people, none is used.
 
-    marks : one text per vector, equal for copies of a recording, such as a hash; empty: there are no copies
-    files : name of the recording of every vector, for the report; empty: use `marks`
-    name, blocks : name of the extractor, and number of columns of each of its networks
+    Parameters
+    ----------
+    X : (n, D) vectors
+    labels : {view: (n,) labels}, with "speaker" and optionally "phrase" and other views
+    marks : (n,) texts that are equal for copies of a recording, such as hashes; empty: there are no copies
+    files : (n,) name of each recording for the report; empty: use `marks`
+    name : name of the extractor; None: unknown
+    blocks : {network of the extractor: number of its columns}; None: found from `name`
+    far : share of impostors that may be accepted, for the worst kind of impostor
+    enrolment : number of recordings per profile in later use
     notes : first lines of the report
-    sexes : sex of each person; None: that of a label sex or gender, if there is one
+    sexes : sex of each person; None: from a label "sex" or "gender", if there is one
+    progress : write a line per step to standard error
+
+    Returns
+    -------
+    model, vectors and report; it cannot read recordings
     """
     if not 0 < far < 1:
-        raise ParameterError(f"a share of false acceptances lies between 0 and 1; got {far}")
+        raise ParameterError(
+            f"far, the share of false acceptances, must lie between 0 and 1; got {far}"
+        )
     vectors = np.asarray(X)
     columns = {view: np.asarray(column) for view, column in labels.items()}
     if "speaker" not in columns or is_missing(columns["speaker"]).any():
@@ -275,7 +326,12 @@ def setup_vectors(
 
 
 def _count_people(speakers: Names) -> str:
-    """Return the report line about the number of people; a single person is an error."""
+    """Return the line of the report on the numbers of people and recordings.
+
+    A single person raises `DataError`, because a threshold needs impostors.
+
+    speakers : (n,) speaker of each recording
+    """
     names, counts = np.unique(speakers, return_counts=True)
     if len(names) < 2:
         raise DataError(
@@ -289,7 +345,10 @@ def _count_people(speakers: Names) -> str:
 
 
 def _drop_single_phrase(columns: dict[str, Names]) -> list[str]:
-    """Remove the view phrase if it has fewer than two classes; return report lines about phrases."""
+    """Remove the labels of phrases if there are fewer than two phrases; return lines of the report on phrases.
+
+    columns : {view: (n,) labels}, which is changed
+    """
     phrases = training.count_named(columns["phrase"]) if "phrase" in columns else 0
     if phrases < 2:
         columns.pop("phrase", None)
@@ -303,7 +362,7 @@ def _drop_single_phrase(columns: dict[str, Names]) -> list[str]:
 
 
 def _phrase_names(labels: Mapping[str, ArrayLike], rows: IntArray) -> list[str]:
-    """Return the name of each vector's phrase; empty without a label."""
+    """Return the name of the phrase of each vector in `rows`; "" if it has no label."""
     if "phrase" not in labels:
         return [""] * len(rows)
     # a single phrase is no view to train, but its name serves when profiles are verified
@@ -315,7 +374,18 @@ def _phrase_names(labels: Mapping[str, ArrayLike], rows: IntArray) -> list[str]:
 def _distinct_rows(
     labels: Mapping[str, Names], marks: Sequence[str], files: Sequence[str]
 ) -> tuple[IntArray, list[str]]:
-    """Return the rows without copies, and report lines about the rows left out."""
+    """Find the recordings to use if some are copies of others, or have contradictory labels.
+
+    Parameters
+    ----------
+    labels : {view: (n,) labels}
+    marks : (n,) texts that are equal for copies; empty: there are no copies
+    files : (n,) names for the report; empty: use `marks`
+
+    Returns
+    -------
+    indices of the recordings to use, ascending, and lines of the report on those that were left out
+    """
     if not len(marks):
         return np.arange(len(labels["speaker"])), []
     names = files or marks
@@ -356,7 +426,20 @@ def _choose_model(
     blocks: Mapping[str, int] | None,
     options: HeldOutOptions,
 ) -> tuple[Bundle, list[str]]:
-    """Train the models that the number of people allows; return the best one, and report lines about the choice."""
+    """Train the models that the number of people allows, and choose the one with the fewest errors.
+
+    Parameters
+    ----------
+    vectors : (n, D) vectors
+    columns : {view: (n,) labels}
+    extractor : name of the extractor; None: unknown
+    blocks : {network of the extractor: number of its columns}; None: unknown
+    options : options for the measurement of errors
+
+    Returns
+    -------
+    chosen model, and lines of the report on the choice
+    """
     shipped = default_bundle(extractor)
     default = None
     if shipped is not None:
@@ -401,10 +484,12 @@ def _choose_model(
 
 
 def _best(candidates: Mapping[str, Bundle]) -> tuple[Bundle, list[str]]:
-    """Return the bundle with the fewest errors in the same trials, and report lines about the comparison.
+    """Return the model with the fewest errors in the same trials, and lines of the report on the comparison.
 
-    A later candidate is chosen if both its errors are smaller. A smaller Cllr alone is not enough, because a candidate
-    that is calibrated on these trials has one in any case.
+    A later candidate replaces an earlier one if both its EER and its Cllr are smaller. A smaller Cllr alone is not
+    enough, because a model that was calibrated on these trials has a small Cllr in any case.
+
+    candidates : {name for the report: model with measured errors}
     """
     chosen = ""
     least_errors = np.full(2, np.inf)
@@ -433,7 +518,15 @@ def _best(candidates: Mapping[str, Bundle]) -> tuple[Bundle, list[str]]:
 
 
 def _put_default_points(bundle: Bundle, far: float) -> list[str]:
-    """Put the point for `far` first in each question; return report lines if the data allow only a higher rate."""
+    """Make the operating point for `far` the first, and thus the default, of each question.
+
+    bundle : model, whose operating points are reordered
+    far : requested share of false acceptances
+
+    Returns
+    -------
+    a warning for the report if the data allow only a larger share, else nothing
+    """
     reordered = {}
     loosest = far
     for key, points in (bundle.points or {}).items():

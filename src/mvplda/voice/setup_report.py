@@ -1,4 +1,4 @@
-"""Report of a setup: error rates of held-out people in plain English."""
+"""Sentences of the report of `mvplda setup`: error rates of held-out people in plain English."""
 
 from __future__ import annotations
 
@@ -15,33 +15,45 @@ from ..scoring.question import Question
 from .extractors.extractor import ExtractedVectors
 
 MIN_TRAINING_PEOPLE = 10
-"""Fewest people to train a model on: with fewer, the extractor's cosine has fewer errors."""
+"""Minimum number of people to train a model on. With fewer, cosine scores of the extractor have fewer errors."""
 
 ENROLMENT_ADVICE = (
     "Enrol people on two days if you can: it at least halves the errors. "
     "More recordings on one day do not."
 )
-"""Measured on C-VAU: results/days."""
+"""Advice at the end of a report; the numbers are measured on the corpus C-VAU, see results/days."""
 
 SAME_SEX_KINDS = tuple(f"{kind}{training.SAME_SEX}" for kind in ("IC", NONTARGET))
-"""Kinds of impostors with the right phrase and the sex of the owner."""
+"""Names of the kinds of trial whose impostors have the owner's sex and say the right phrase."""
 
 MAX_LISTED = 10
-"""Largest number of report lines about unusable recordings."""
+"""Maximum number of lines in a report about recordings that were left out."""
 
 
 def skipped_lines(names: Sequence[str], extracted: ExtractedVectors) -> list[str]:
-    """Return the name of each recording without a vector, and the reason."""
+    """Return a line "name: reason" for each recording without a vector.
+
+    names : name of each recording that was passed to the extractor
+    """
     without = sorted(set(range(len(names))) - set(extracted.rows))
     reasons = [" ".join(reason.split()) for _, reason in extracted.skipped]
     return [f"{names[row]}: {reason}" for row, reason in zip(without, reasons, strict=True)]
 
 
 def report_lines(bundle: Bundle, far: float) -> list[str]:
-    """Return one line per question with the error rates of held-out people, and their warnings."""
+    """Return the lines of a report about the error rates of a model.
+
+    There is one line per question (same speaker and phrase, same speaker, same phrase), and one per warning. If error
+    rates could not be measured, the line explains why.
+
+    Parameters
+    ----------
+    bundle : model with operating points
+    far : requested share of false acceptances
+    """
     lines = []
     warnings = []
-    # where the model has a domain, only points that hold with the phrases enrolled by name apply
+    # a model that adapts to its domain is used with phrases enrolled by name: other points do not apply
     question_keys = [
         question_key(bundle.informed(Question(same)), bundle.views)
         for same in training.questions_about(bundle.views)
@@ -55,15 +67,15 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
         lines.append(point_sentence(key, point, far))
         if len(lines) == 1:
             lines += _same_sex_sentences(point)
-        # people of the setup have a sentence of their own, see `evidence_sentence`
+        # for people of the setup, `evidence_sentence` warns
         if point.basis != training.HELD_OUT:
             warnings.append(point.measured.get("warning"))
     if lines:
         return [*lines, *(f"Warning: {text}." for text in dict.fromkeys(warnings) if text)]
     if "held_out" in (bundle.card or {}):
         return [
-            f"No threshold keeps false acceptances below {100 * far:g} %: some impostors score as high as any owner. "
-            "Use longer phrases or other extractors, or record more."
+            f"No threshold keeps false acceptances below {100 * far:g} %, because some impostors score as high as any "
+            "owner. Use longer phrases or other extractors, or record more people."
         ]
     return [
         "Error rates could not be measured: this takes at least 8 people, each with two recordings of the same phrase."
@@ -71,7 +83,7 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
 
 
 def evidence_sentence(people: int) -> str:
-    """Return a sentence with the smallest share of accepted impostors that this many people can show."""
+    """Return a sentence on the smallest share of accepted impostors that a number of people can show."""
     limit = 300 / people
     if limit >= 100:
         return f"{people} people are too few to show a share of impostors (rule of three). Measure it on more people."
@@ -82,7 +94,10 @@ def evidence_sentence(people: int) -> str:
 
 
 def _same_sex_sentences(point: OperatingPoint) -> list[str]:
-    """Return a sentence about impostors of the owner's sex who say the right phrase, if they are distinguished."""
+    """Return a sentence on impostors of the owner's sex who say the right phrase; none if no sexes are known.
+
+    point : operating point with measured error rates
+    """
     rates = {} if point.measured is None else point.measured["far"]
     kind = next((kind for kind in rates if kind in SAME_SEX_KINDS), None)
     if kind is None:
@@ -92,9 +107,12 @@ def _same_sex_sentences(point: OperatingPoint) -> list[str]:
 
 
 def point_sentence(key: str, point: OperatingPoint, far: float) -> str:
-    """Return the threshold of a question and the error rates measured there, as a sentence.
+    """Return a sentence with the threshold of a question and the error rates measured at it.
 
-    key : key of the question, see `mvplda.scoring.answer.question_key`
+    Parameters
+    ----------
+    key : key of the question, such as "speaker+phrase", see `mvplda.scoring.answer.question_key`
+    point : operating point with measured error rates; without them `DataError` is raised
     far : requested share of false acceptances
     """
     measured = point.measured
@@ -110,7 +128,7 @@ def point_sentence(key: str, point: OperatingPoint, far: float) -> str:
     accepts = {view: half.accept for view, half in point.halves.items()}
     accepts = accepts or {"": point.threshold}
     if promise <= far and max(accepts.values()) <= LOWEST_THRESHOLD:
-        # a lower threshold is never used, so that fewer impostors may be accepted than requested
+        # a lower threshold is never used, so fewer impostors are accepted than requested
         purpose = (
             f"the lowest threshold in use, where false acceptances are already {100 * rates[worst][0]:.2g} % "
             f"({100 * far:g} % requested)"
@@ -127,13 +145,22 @@ def point_sentence(key: str, point: OperatingPoint, far: float) -> str:
 
 
 def kind_words(kind: str) -> str:
-    """Return the plain name of a kind of trial, which may end in the sex of the impostor, such as "IC, same sex"."""
+    """Return the plain name of a kind of trial.
+
+    kind : kind such as "IC", or with the sex of the impostor, "IC, same sex"; the ending stays as it is
+    """
     name, comma, group = kind.partition(", ")
     return f"{KIND_WORDS.get(name, name)}{comma}{group}"
 
 
 def _of_100(interval: Sequence[float], people: str, outcome: str) -> str:
-    """Format [estimate, lower end, upper end] of a rate as whole people of 100."""
+    """Return a rate with its 95 % interval as whole people of 100, such as "3 of 100 owners are rejected".
+
+    Parameters
+    ----------
+    interval : estimate and lower and upper end of the interval, from 0 to 1
+    people, outcome : words for the people and for the outcome, such as "owners" and "rejected"
+    """
     rate, low, high = (round(100 * end) for end in interval)
     sentence = f"{rate} of 100 {people} {'is' if rate == 1 else 'are'} {outcome}"
     return sentence if low == high else f"{sentence} (95 % interval: {low} to {high})"

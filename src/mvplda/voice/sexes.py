@@ -1,4 +1,4 @@
-"""Sex of each person, for error rates against impostors of the same sex: from labels, or from the pitch of voices."""
+"""Sex of each person, from labels or from the pitch of the voice, for error rates of impostors of the same sex."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from .audio.decode import Source, read_segments
 from .audio.speech_detection import SoundSegment
 
 SEX_COLUMNS = ("sex", "gender")
-"""Columns of a table, or labels of vectors, with the sex of the speaker."""
+"""Names of the columns of a table, or of the labels of vectors, that have the sex of the speaker."""
 
 HIGH_VOICE_HZ = 160.0
-"""Median pitch from which a voice counts as high. It agrees with the labels of 59 of 60 people of AudioMNIST and of 60
-of 64 people on the telephone (WUW)."""
+"""Median pitch in Hz from which a voice counts as high. This agrees with the labelled sex of 59 of 60 people of the
+corpus AudioMNIST, and of 60 of 64 people on the telephone (corpus WUW)."""
 
 PITCH_RECORDINGS = 4
-"""Recordings per person whose pitch is measured."""
+"""Maximum number of recordings per person whose pitch is measured."""
 
 RATE = 16_000
 
 
 class Sexes(NamedTuple):
-    """Sex of each person, and where it comes from.
+    """Sex of each person.
 
-    of : {speaker: sex}
-    note : line of a report
+    of : {speaker: sex, or "high" or "low" for the pitch of the voice}
+    note : sentence for a report on where the sexes come from
     """
 
     of: dict[str, str]
@@ -42,7 +42,13 @@ class Sexes(NamedTuple):
 
     @classmethod
     def from_labels(cls, speakers: ArrayLike, sexes: ArrayLike, column: str) -> Self:
-        """Return the most frequent sex among the labels of each speaker; people without one are left out."""
+        """Take the most frequent sex among the labels of each speaker; speakers without a label are left out.
+
+        Parameters
+        ----------
+        speakers, sexes : (n,) labels of speaker and sex; a sex may be missing
+        column : name of the column with the sexes, for the note
+        """
         counts: dict[str, Counter[str]] = {}
         values = as_array(sexes)
         is_labelled = ~is_missing(values)
@@ -53,7 +59,15 @@ class Sexes(NamedTuple):
 
     @classmethod
     def from_voices(cls, speakers: Sequence[str], sources: Sequence[Source]) -> Self:
-        """Return a group per person by the median pitch of some recordings; people without voiced sound have none."""
+        """Measure the pitch of some recordings of each speaker; the group is "high" or "low" by its median.
+
+        Speakers whose recordings have no voiced sound are left out.
+
+        Parameters
+        ----------
+        speakers : (n,) speaker of each recording
+        sources : (n,) recordings: paths, `FileSegment`s or arrays of samples
+        """
         rows: dict[str, list[int]] = {}
         for row, speaker in enumerate(speakers):
             rows.setdefault(str(speaker), []).append(row)
@@ -73,14 +87,19 @@ class Sexes(NamedTuple):
 
 
 def sexes_in_table(file: PathLike) -> Sexes | None:
-    """Return the sexes in a table with a column speaker; None if it has no column of `SEX_COLUMNS`."""
+    """Read the sex of each speaker from a table (.csv, .tsv).
+
+    Returns
+    -------
+    sexes; None if the table lacks a column ``speaker``, or a column ``sex`` or ``gender``
+    """
     header, columns = read_table(OnDisk(file))
     table = dict(zip(header, columns, strict=True))
     return sexes_in_labels(table) if "speaker" in table else None
 
 
 def sexes_in_labels(labels: Mapping[str, ArrayLike]) -> Sexes | None:
-    """Return the sexes in labels by view; None if there are none of `SEX_COLUMNS`."""
+    """Return the sex of each speaker from labels, {column: (n,) labels}; None without a column "sex" or "gender"."""
     for name in SEX_COLUMNS:
         if name in labels:
             return Sexes.from_labels(labels["speaker"], labels[name], name)
@@ -88,7 +107,7 @@ def sexes_in_labels(labels: Mapping[str, ArrayLike]) -> Sexes | None:
 
 
 def _pitch_hz(source: Source) -> float | None:
-    """Return the median pitch of a recording; None if it has no voiced sound or cannot be read."""
+    """Return the median pitch of a recording in Hz; None if it has no voiced sound or cannot be read."""
     try:
         segments = read_segments(source, RATE, 30.0)
     except (MvpldaError, OSError):
@@ -99,6 +118,6 @@ def _pitch_hz(source: Source) -> float | None:
 
 
 def _tally(of: Mapping[str, str]) -> str:
-    """Return the number of people per sex in words."""
+    """Return the number of people per sex as text, such as "3 female, 4 male"."""
     counts = sorted(Counter(of.values()).items())
     return ", ".join(f"{count} {name}" for name, count in counts) or "nobody"

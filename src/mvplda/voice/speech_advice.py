@@ -1,30 +1,38 @@
-"""Advice about the amount of speech, for verdicts that lack evidence."""
+"""Advice on the amount of speech, given with a verdict that is inconclusive for lack of evidence."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 ENOUGH_RECORDINGS = 3
-"""Enrolled recordings from which more of them hardly help."""
+"""Number of enrolled recordings beyond which more recordings hardly help."""
 
 ENOUGH_SPEECH_S = 2.0
-"""Seconds of speech per recording from which most owners are accepted, at the strict points too."""
+"""Seconds of speech per recording that suffice to accept most owners, also at strict operating points."""
 
 
 class SpeechAmount(NamedTuple):
-    """Number of recordings of a side, and seconds of speech in all of them; 0 s if it is not known."""
+    """Amount of speech on one side of a comparison.
+
+    recordings : number of recordings
+    speech_s : seconds of speech in all of them; 0 if unknown
+    """
 
     recordings: int
     speech_s: float
 
     @property
     def is_short(self) -> bool:
-        """Whether the recordings have less speech than suffices, on average."""
+        """Whether the mean speech per recording is below `ENOUGH_SPEECH_S`; False if the speech is unknown."""
         return 0 < self.speech_s < self.recordings * ENOUGH_SPEECH_S
 
 
 def speech_advice(enrolled: SpeechAmount, tested: SpeechAmount) -> str | None:
-    """Return advice to enrol or say more, with the speech measured and wanted; None if there is enough of both.
+    """Return a sentence of advice to enrol more recordings or use a longer phrase; None if both sides have enough.
+
+    Parameters
+    ----------
+    enrolled, tested : amount of speech on both sides
 
     Examples
     --------

@@ -1,9 +1,10 @@
-"""Detector of replayed and resynthesised voices: a small network whose LLR is a countermeasure, off by default.
+"""Detector of replayed and resynthesised voices (spoofs): a small network, which is not used by default.
 
-Most attacks pass it: an acceptance is no proof that a voice is that of a person.
+Most attacks pass the detector, so an acceptance does not prove that a person has spoken. docs/attacks.md has its error
+rates.
 
-It compares the test with the enrolments, which are recordings of a person: microphones, rooms and telephones shift the
-raw scores of both alike. docs/attacks.md has its errors.
+The detector compares the score of the test with the scores of the enrolments, which are recordings of a person, because
+microphones, rooms and telephones shift all of these scores alike.
 """
 
 from __future__ import annotations
@@ -33,35 +34,38 @@ Vector = NDArray[np.float32]
 
 RATE = 16000
 WINDOW, HOP = 512, 160
-"""Samples of a window and between windows, 32 and 10 ms."""
+"""Number of samples per window and between windows, 32 and 10 ms."""
 BINS = 240
-"""Frequencies from 31 to 7500 Hz."""
+"""Number of frequencies, from 31 to 7500 Hz."""
 BANDS = 40
 CEPSTRA = 20
 FLOOR_DB = 60.0
-"""Range of powers below the loud ones; lower powers are limited."""
+"""Range of powers below the loudest in dB; lower powers are raised to its end."""
 SPEECH_DB = 35.0
-"""Range of the levels of frames between the first and the last frame of speech."""
+"""Maximum difference in dB between the level of a frame of speech and the loudest frames."""
 FRAMES_BEFORE, FRAMES_AFTER = 5, 15
-"""Frames around speech, because rooms are heard after its end."""
+"""Number of frames that are added before and after speech; the reverberation of rooms follows it."""
 LEAST_FRAMES = 40
-"""Shorter recordings are repeated."""
+"""Minimum number of frames; a shorter recording is repeated until it has as many."""
 LONGEST_S = 10.0
-"""Seconds from the beginning of a recording that are used."""
+"""Seconds from the start of a recording that are used."""
 LEVEL_SCALE = 3.0
 MAX_LEVEL = 2.5
 MAX_LLR = 50.0
 SPOOF_PRIOR = 0.004
-"""Share of spoofs among trials to be rejected: with it, at the default operating point, at most 1 % of the people of
-each corpus left out are rejected. The detector is too weak for larger shares."""
+"""Assumed share of spoofs among the trials that should be rejected. At the default operating point, at most 1 % of the
+people of each held-out corpus are then rejected; a larger share would reject more, because the detector is weak."""
 CALIBRATION = "calibration"
 """Name of the calibration in the metadata of the network's file."""
 
 
 def spoof_statistics(samples: NDArray[np.floating]) -> Vector:
-    """Return statistics over time of the channels of a recording, the input of the network.
+    """Return the (n,) input of the network: statistics over time of the channels of `spoof_channels`.
 
-    Cepstra, levels of bands, and the means of phase channels over loud and over other cells of each band.
+    They are variations of cepstra, statistics of the levels in 40 bands, and, for each phase channel, means in each
+    band over loud and over quiet points of the spectrogram.
+
+    samples : samples of one channel at 16 kHz
     """
     channels = spoof_channels(samples)
     levels = channels[0]
@@ -92,10 +96,12 @@ def spoof_statistics(samples: NDArray[np.floating]) -> Vector:
 
 
 def spoof_channels(samples: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Return (4, frames, BINS) channels: levels about their mean over time, and how steadily phases change.
+    """Return the (4, frames, `BINS`) channels of a recording: one of levels, and three of the steadiness of phases.
 
-    The mean over time is subtracted, because it depends on the microphone. Phase channels are the cosines of second
-    differences of the phase over time, over frequency, and over both.
+    The mean over time is subtracted from levels, because it depends on the microphone. The phase channels are the
+    cosines of second differences of the phase over time, over frequency, and over both.
+
+    samples : samples of one channel at 16 kHz
     """
     sound = np.asarray(samples, np.float32)[: round(LONGEST_S * RATE)]
     padded = np.pad(sound, (WINDOW // 2, WINDOW // 2 + HOP))
@@ -120,7 +126,10 @@ def spoof_channels(samples: NDArray[np.floating]) -> NDArray[np.float32]:
 
 
 def _speech_frames(spectra: NDArray[np.complexfloating]) -> slice:
-    """Return the frames from the start to the end of speech, with a margin."""
+    """Return the slice of the frames from the start to the end of speech, with a margin.
+
+    spectra : (frames, frequencies) complex spectra
+    """
     levels = 10 * np.log10(np.sum(spectra.real**2 + spectra.imag**2, axis=1) + 1e-20)
     loud = np.flatnonzero(levels > np.percentile(levels, 95) - SPEECH_DB)
     return slice(max(0, int(loud[0]) - FRAMES_BEFORE), int(loud[-1]) + 1 + FRAMES_AFTER)
@@ -128,10 +137,11 @@ def _speech_frames(spectra: NDArray[np.complexfloating]) -> slice:
 
 @dataclass(frozen=True)
 class SpoofCalibration:
-    """Affine map from the raw scores of a test and of the enrolments to an LLR: a person against a spoof.
+    """Linear map from raw scores of a test and of its enrolments to the LLR of a person against a spoof.
 
-    test, enrolment : factors of the raw score of the test and of the mean raw score of the enrolments
-    offset : LLR at raw scores of 0
+    test : weight of the test's raw score
+    enrolment : weight of the mean raw score of the enrolments
+    offset : LLR if both scores are 0
     """
 
     test: float
@@ -139,18 +149,21 @@ class SpoofCalibration:
     offset: float
 
     def llr(self, test: ArrayLike, enrolment: ArrayLike) -> NDArray[np.float64]:
-        """Return the LLR of raw scores, limited to the range of a countermeasure."""
+        """Return the LLR of a person against a spoof, limited to +-`MAX_LLR`.
+
+        test, enrolment : raw score of the test, and mean raw score of its enrolments; numbers or arrays of one shape
+        """
         llrs = self.test * np.asarray(test) + self.enrolment * np.asarray(enrolment) + self.offset
         return np.clip(llrs, -MAX_LLR, MAX_LLR)
 
 
 class SpoofDetector:
-    """Network that returns a raw score per recording, and its calibration.
+    """Detector of spoofs: a network that returns a raw score per recording, with its calibration to LLRs.
 
     Parameters
     ----------
-    path : ONNX file with a calibration in its metadata
-    threads : threads of onnxruntime
+    path : ONNX file of the network, with the calibration in its metadata
+    threads : number of threads of onnxruntime
     """
 
     def __init__(self, path: PathLike, threads: int = 1) -> None:
@@ -164,28 +177,42 @@ class SpoofDetector:
         self._input = self._session.get_inputs()[0].name
 
     def raw_score(self, samples: NDArray[np.floating]) -> float:
-        """Return the score of samples of one channel at 16 kHz: high for a person, not calibrated."""
+        """Return the raw score of a recording: higher for a person than for a spoof, not calibrated.
+
+        samples : (n,) samples of one channel at 16 kHz, of which the first 10 s are used
+        """
         if not np.any(samples):
             raise DataError("expected a recording; got silence: check the microphone")
         (score,) = self._session.run(None, {self._input: spoof_statistics(samples)[None]})
         return float(np.ravel(score)[0])
 
     def raw_score_of(self, source: Source, rate: int | None = None) -> float:
-        """Return the score of a sound file, or of samples and their rate."""
+        """Return the raw score of a recording.
+
+        source : path of a sound file, `FileSegment`, or array of samples with full scale 1
+        rate : samples per second of an array
+        """
         return self.raw_score(np.concatenate(read_segments(source, RATE, LONGEST_S, rate)))
 
     def llr(self, test: float, enrolments: Sequence[float]) -> float:
-        """Return the LLR of a person against a spoof from raw scores of the test and of the enrolments."""
+        """Return the LLR of a person against a spoof.
+
+        Parameters
+        ----------
+        test : raw score of the test
+        enrolments : raw scores of the profile's recordings, at least one
+        """
         if not len(enrolments):
             raise DataError(
-                "the profile has no scores of the detector: enrol it again from recordings"
+                "the profile has no scores of the detector of spoofs, because it was enrolled without it: enrol the "
+                "person again from recordings"
             )
         return float(self.calibration.llr(test, float(np.mean(enrolments))))
 
 
 @lru_cache(maxsize=1)
 def load_spoof_detector() -> SpoofDetector:
-    """Load the detector of the package."""
+    """Load the detector of spoofs that is part of the package."""
     with resources.as_file(resources.files("mvplda.voice") / "defaults" / FILE) as path:
         return SpoofDetector(path)
 

@@ -1,4 +1,4 @@
-"""Verification of speech while it arrives: an LLR after every half second of speech."""
+"""Verification of speech while it arrives, with a decision after every half second of speech."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from .fingerprint import CopyTest
 from .verification import VoiceModel
 
 STEP_S = 0.5
-"""Seconds of speech between two decisions."""
+"""Default seconds of speech between two decisions."""
 LONGEST_S = 30.0
-"""Longest stream: the longest segment of an extractor."""
+"""Maximum duration of a stream in seconds, that of the longest segment of an extractor."""
 CHECK_S = 0.2
 """Seconds of sound between two detections of speech."""
 PAUSE_S = 1.0
-"""Silence after which a phrase has ended."""
+"""Seconds of silence after which a phrase has ended."""
 CONFIRMATIONS = 2
-"""Decisions in a row that must agree before a stream is decided: a single one may be chance."""
+"""Number of consecutive decisions that must agree before a stream is decided, because a single one may be chance."""
 SPEAKER = "speaker"
 
 
 @dataclass(frozen=True)
 class StreamUpdate:
-    """Decision about a stream up to now.
+    """Decision about the samples of a stream so far.
 
-    seconds, speech_s : duration of the stream, and of the speech in it
-    decision : decision about all of it, as `VoiceModel.verify` makes it for a recording
-    is_decided : whether more speech is not needed
+    seconds, speech_s : duration of the stream, and of the speech in it, in seconds
+    decision : decision about all samples so far, as `VoiceModel.verify` makes it for a recording
+    is_decided : whether the stream may be ended, because more speech should not change the decision
     """
 
     seconds: float
@@ -45,18 +45,18 @@ class StreamUpdate:
 
 
 class SpeechStream:
-    """Comparison of a stream of samples with an enrolled side.
+    """Comparison of a stream of samples with enrolled recordings, while the speaker is still speaking.
 
-    Each decision is about the whole stream up to then: that of `finish` is the decision about the recording of all
-    samples. A stream is decided if two decisions in a row agree and more words cannot change their reason: both accept,
-    or both reject because of the speaker. A phrase that has not ended is no wrong phrase.
+    Each decision is about all samples so far; `finish` decides as `VoiceModel.verify` does about a recording of them. A
+    stream is decided if two consecutive decisions accept, or if two reject because of the speaker. A rejection because
+    of the phrase does not count, because the phrase may not have ended.
 
     Parameters
     ----------
-    voices : the model
-    enrolled : enrolled side, of `VoiceModel.side` or of a profile
+    voices : model
+    enrolled : enrolled recordings, from `VoiceModel.side` or `ProfileBook.of`
     rate : samples per second of the stream
-    question : None: the same class in every view
+    question : question to decide; None: is every view the same?
     step_s : seconds of speech between two decisions
     point_options : options of `mvplda.decisions.point_for`, such as far=0.001
     """
@@ -72,7 +72,9 @@ class SpeechStream:
         **point_options: float | None,
     ) -> None:
         if not step_s > 0:
-            raise ParameterError(f"step_s must be positive; got {step_s}")
+            raise ParameterError(
+                f"step_s, the seconds of speech between decisions, must be positive; got {step_s}"
+            )
         self.voices = voices
         self.enrolled = enrolled
         self.rate = rate
@@ -87,26 +89,43 @@ class SpeechStream:
 
     @property
     def seconds(self) -> float:
-        """Duration of the stream."""
+        """Duration of the stream so far, in seconds."""
         return sum(map(len, self._blocks)) / self.rate
 
     @property
     def speech_s(self) -> float:
-        """Duration of the speech in the stream, at its last check."""
+        """Duration of the speech in the stream, in seconds, as of the last detection of speech."""
         return float(self._speech.sum()) * SHIFT_S
 
     @property
     def has_ended(self) -> bool:
-        """Whether the speaker has said something and then paused for `PAUSE_S`."""
+        """Whether the stream has speech followed by a pause of `PAUSE_S` seconds."""
         frames = np.flatnonzero(self._speech)
         return len(frames) > 0 and (len(self._speech) - frames[-1]) * SHIFT_S >= PAUSE_S
 
     def add(self, samples: Sound) -> StreamUpdate | None:
-        """Append samples (full scale 1); return a decision if there is enough new speech, else None."""
+        """Append samples, and decide if `step_s` seconds of speech were added since the last decision.
+
+        Parameters
+        ----------
+        samples : (n,) samples of one channel with full scale 1
+
+        Returns
+        -------
+        decision about all samples so far; None if there is not enough new speech
+
+        Raises
+        ------
+        AudioError
+            The stream would be longer than `LONGEST_S`.
+        """
         if self.seconds + len(samples) / self.rate > LONGEST_S:
-            raise AudioError(f"the stream is longer than {LONGEST_S:g} s: end it", "too_long")
+            raise AudioError(
+                f"the stream is longer than {LONGEST_S:g} s, the limit: end it, and start another",
+                "too_long",
+            )
         self._blocks.append(np.asarray(samples, dtype=np.float32))
-        # detection starts from the beginning each time, because levels are relative to the loudest
+        # speech is detected in all samples each time, because levels are relative to the loudest
         if self.seconds < self._next_check_s:
             return None
         self._next_check_s = self.seconds + CHECK_S
@@ -123,19 +142,19 @@ class SpeechStream:
         return StreamUpdate(self.seconds, self.speech_s, decision, is_decided)
 
     def finish(self) -> StreamUpdate:
-        """Return the decision about the whole stream."""
+        """Decide about the whole stream; raise `AudioError` if it is empty."""
         if not self._blocks:
-            raise AudioError("the stream is empty: there are no samples")
+            raise AudioError("the stream is empty: no samples arrived, so check the microphone")
         decision = self._decide(with_copies=True)
         self._speech = self._detect_speech()
         return StreamUpdate(self.seconds, self.speech_s, decision, is_decided=True)
 
     def samples(self) -> Sound:
-        """Return all samples."""
+        """Return all samples of the stream so far, (n,)."""
         return np.concatenate(self._blocks)
 
     def _detect_speech(self) -> BoolArray:
-        """Return the mask of the frames that are speech."""
+        """Return a (T,) mask of the frames of the stream that are speech; (0,) if the stream is silent."""
         samples = self.samples()
         if not samples.any():
             return np.zeros(0, dtype=bool)
@@ -143,7 +162,7 @@ class SpeechStream:
         return SoundSegment(sound_from_array(samples, rate, self.rate), rate).speech
 
     def _decide(self, with_copies: bool) -> Decision:
-        """Decide about the stream up to now.
+        """Decide about all samples so far, as `VoiceModel.verify` does about a recording.
 
         with_copies : whether to compare the stream with the enrolled recordings, if these have fingerprints
         """
@@ -167,7 +186,7 @@ class SpeechStream:
 
 
 def _final_outcome(decision: Decision) -> str:
-    """Return the verdict if more speech should not change it; empty for a verdict that may be early."""
+    """Return "accept", "reject" because of the speaker, or "" for verdicts that more speech may change."""
     if decision.answer == "accept":
         return "accept"
     if decision.answer == "reject" and decision.views.get(SPEAKER) == "reject":

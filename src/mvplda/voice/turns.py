@@ -1,4 +1,4 @@
-"""Turns of speakers in recordings: read from what diarisers and transcribers write, and written with names."""
+"""Turns of speakers in recordings: reading the files of diarisers and transcribers, and writing turns with names."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from ..io.streams import OnDisk, fail, lines_of
 
 
 class Turn(NamedTuple):
-    """Stretch of a recording in which one person speaks, in seconds.
+    """Part of a recording in which one person speaks.
 
-    name : speaker within the recording, given by a diariser; turns with one name are of one person. None or empty:
-        unnamed
-    text : transcript, if there is one
+    recording : name of the recording
+    start, end : start and end in seconds
+    name : name of the speaker. A diariser's names are valid within one recording. None or empty: unknown
+    text : transcript, or ""
     """
 
     recording: str
@@ -31,7 +32,7 @@ class Turn(NamedTuple):
     text: str = ""
 
     def overlaps(self, other: Turn) -> bool:
-        """Return whether two turns overlap in time with different speakers."""
+        """Return whether two turns overlap in time; False if they have the same speaker's name or other recordings."""
         if self.recording != other.recording:
             return False
         if self.name and self.name == other.name:
@@ -43,22 +44,31 @@ RTTM_OTHER_TYPES = (
     *("SEGMENT", "NOSCORE", "NO_RT_METADATA", "LEXEME", "NON-LEX", "NON-SPEECH"),
     *("FILLER", "EDIT", "IP", "SU", "CB", "A/P"),
 )
-"""Types of RTTM lines with times other than SPEAKER."""
+"""Types of RTTM lines that are not turns of speakers; they are skipped with a warning."""
 
 RTTM_MISSING = "<NA>"
-"""RTTM field without a value, such as the speaker name of a voice activity detector."""
+"""Text of an RTTM field without a value, such as the speaker name in the file of a voice activity detector."""
 
 
 def read_turns(path: PathLike) -> list[Turn]:
-    """Read the turns that a diariser or transcriber wrote.
+    """Read the turns in the files of a diariser or transcriber.
 
-    path : an RTTM file; a file ``segments`` of Kaldi; a JSON file of pyannote.audio or whisperX, whose recording has
-        the name of the file; or a folder of .rttm and .json files
+    Parameters
+    ----------
+    path : RTTM file, Kaldi file ``segments``, JSON file of pyannote.audio or whisperX (its recording has the name of
+        the file), or folder of .rttm and .json files
+
+    Raises
+    ------
+    DataError
+        A folder has no such files.
+    FileFormatError
+        A file has another format, or a turn does not end after its start.
     """
     path = Path(path)
     if path.is_dir():
         files = [file for file in sorted(path.iterdir()) if file.suffix in (".rttm", ".json")]
-        # pyannote.audio writes both: the same turns
+        # pyannote.audio writes the same turns into a .rttm and a .json file
         with_rttm = {file.stem for file in files if file.suffix == ".rttm"}
         files = [file for file in files if file.suffix == ".rttm" or file.stem not in with_rttm]
         if not files:
@@ -107,7 +117,10 @@ def _read_json_turns(path: Path) -> list[Turn]:
 
 
 def _speaker(item: Mapping[str, Any]) -> str | None:
-    """Return the name of the speaker of a turn or word, which some transcribers number; None if it is missing."""
+    """Return the name or number of the speaker of a turn or word as text; None if it is missing.
+
+    item : values of the turn or word in a JSON file
+    """
     speaker = item.get("speaker")
     if speaker is not None and not isinstance(speaker, (str, int)):
         raise TypeError("expected a name or a number")
@@ -115,11 +128,18 @@ def _speaker(item: Mapping[str, Any]) -> str | None:
 
 
 def _by_speaker(segment: Mapping[str, Any], untimed: list[str]) -> list[Mapping[str, Any]]:
-    """Divide a segment of whisperX where the speaker of its words changes; other segments stay whole.
+    """Divide a segment of whisperX at words where the speaker changes; a segment with one speaker stays whole.
 
-    Words without times (numbers, for example) do not extend a turn but stay in its text.
+    Words without times, such as numbers, do not extend a turn but stay in its text.
 
+    Parameters
+    ----------
+    segment : values of the segment in the JSON file
     untimed : list to which the texts of turns without any times are added; such turns are left out
+
+    Returns
+    -------
+    values of each turn: speaker, text, start and end
     """
     words = segment.get("words") or []
     speakers = {_speaker(word) for word in words} - {None}
@@ -139,7 +159,10 @@ def _by_speaker(segment: Mapping[str, Any], untimed: list[str]) -> list[Mapping[
 
 
 def _check_times(turn: Turn, path: Path, where: int | str) -> None:
-    """Raise an error unless a turn has a length."""
+    """Raise `FileFormatError` unless a turn ends after its start.
+
+    where : number of the line in the file, or a description such as "turn 3"
+    """
     if not 0 <= turn.start < turn.end < np.inf:
         problem = f"expected a turn that ends after its start; got {turn.start:g} to {turn.end:g} s"
         if isinstance(where, str):
@@ -148,9 +171,9 @@ def _check_times(turn: Turn, path: Path, where: int | str) -> None:
 
 
 def _read_lines(path: Path) -> list[Turn]:
-    """Read the turns of an RTTM file (of a diariser), or of a ``segments`` file of Kaldi.
+    """Read the turns of an RTTM file, or of a Kaldi file ``segments``.
 
-    Other lines of an RTTM file, such as words, are skipped with a warning.
+    Lines of an RTTM file other than SPEAKER, such as words, are skipped with a warning.
     """
     turns = []
     n_skipped = 0
@@ -175,23 +198,32 @@ def _read_lines(path: Path) -> list[Turn]:
         turns.append(turn)
     if n_skipped:
         warnings.warn(
-            MvpldaWarning(f"{path}: skipped {n_skipped} line(s) of RTTM that are not SPEAKER"),
+            MvpldaWarning(
+                f"{path}: skipped {n_skipped} line(s) of RTTM that are not SPEAKER, because only these are turns"
+            ),
             stacklevel=2,
         )
     return turns
 
 
 def read_named_turns(path: PathLike) -> tuple[list[Turn], set[str]]:
-    """Read the turns of the people named on the page of `people_page`; each has that name.
+    """Read the file with the names that a user entered on the page of `mvplda people`.
 
     Returns
     -------
-    turns
-    names of the people who agreed to be recognised in other recordings
+    turns of the named people, each with the person's name, and the names of the people who agreed to be recognised in
+    other recordings
+
+    Raises
+    ------
+    FileFormatError
+        The file has another format, or no names.
+    DataError
+        Two turns with the same name overlap in time.
     """
     try:
         saved = json.loads(Path(path).read_text(encoding="utf-8"))
-        # files of earlier versions have turns alone, of people who are to be enrolled
+        # files of earlier versions lack the consent, because all their people had given it
         people: dict[str, Any] = {
             name: {"consent": True, "turns": entry} if isinstance(entry, list) else entry
             for name, entry in saved.items()
@@ -201,13 +233,16 @@ def read_named_turns(path: PathLike) -> tuple[list[Turn], set[str]]:
         ]
         agreed = {name for name, entry in people.items() if entry["consent"] is True}
     except (ValueError, TypeError, KeyError, AttributeError):
-        fail(path, "expected {name: turns}, as the page of mvplda people saves it")
+        fail(
+            path,
+            "expected a JSON object with the turns of each name, as the page of mvplda people saves it",
+        )
     for number, turn in enumerate(turns, 1):
         _check_times(turn, Path(path), f"turn {number}")
     if not turns:
         fail(
             path,
-            "there are no names: enter names on the page of mvplda people, and save them",
+            "there are no names in the file: enter names on the page of mvplda people, and save them again",
         )
     _check_overlaps(turns, path)
     return turns, agreed
@@ -226,13 +261,16 @@ def _check_overlaps(turns: Sequence[Turn], path: PathLike) -> None:
 
 
 def _named_turn(values: Mapping[str, Any], name: str) -> Turn:
-    """Return a turn of a person from the values of the page."""
+    """Return the turn with the given values (recording, start, end, text) and the person's name."""
     turn = Turn(**{**values, "name": name})
     return turn._replace(start=float(turn.start), end=float(turn.end))
 
 
 def rttm(turns: Sequence[Turn]) -> str:
-    """Return named turns as lines of RTTM; blanks in names become underscores, because RTTM has none."""
+    """Return turns as the text of an RTTM file, one line per turn, sorted by recording and start.
+
+    Spaces in names become underscores, because RTTM separates fields by spaces. Transcripts are left out.
+    """
     lines = []
     for turn in sorted(turns):
         recording, name = ("_".join(text.split()) for text in (turn.recording, turn.name or ""))

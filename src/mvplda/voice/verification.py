@@ -1,4 +1,4 @@
-"""Verification and identification of recordings: a model together with its extractor."""
+"""Verification and identification of recordings with a model and its extractor."""
 
 from __future__ import annotations
 
@@ -25,11 +25,16 @@ from .speech_advice import SpeechAmount, speech_advice
 from .spoof_detector import SPOOF_PRIOR, SpoofDetector
 
 RecordingsLike = ExtractedVectors | PathLike | Iterable[Source]
-"""One side of a comparison: a sound file, several, or vectors extracted from them."""
+"""One side of a comparison: the path of a sound file, several recordings, or vectors extracted from recordings."""
 
 
 def find_copies(one: ExtractedVectors, other: ExtractedVectors) -> list[int]:
-    """Return the recordings of one side that are copies of a recording of the other, changed or not."""
+    """Return the indices of the recordings of the first side that are copies, changed or not, of one on the other side.
+
+    Parameters
+    ----------
+    one, other : extracted sides; vectors without digests and fingerprints of their recordings have no copies
+    """
     digests = {quality.digest for quality in other.qualities if quality.digest}
     copies = [number for number, quality in enumerate(one.qualities) if quality.digest in digests]
     fingerprints = [test.fingerprint for test in other.copy_tests]
@@ -39,11 +44,11 @@ def find_copies(one: ExtractedVectors, other: ExtractedVectors) -> list[int]:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Result of an identification.
+    """Result of an identification of a speaker among profiles.
 
-    answer : accept if a profile is named, reject if none of them is more likely, else inconclusive
+    answer : accept if a profile is identified, reject if the speaker probably has no profile, else inconclusive
     profile : name of the identified profile, or None
-    candidates : (profile, LLR without outlier probability, probability) of all profiles, the most likely first
+    candidates : (name, LLR, probability) of every profile, the most likely first; LLRs do not allow for outliers
     none : probability that the speaker has no profile
     calibrated : whether the LLRs are calibrated
     point : operating point for this number of profiles, see `mvplda.decisions.naming_point`
@@ -59,11 +64,18 @@ class Ranking:
 
 @dataclass
 class VoiceModel:
-    """A model and the extractor of its vectors.
+    """Model that verifies and identifies recordings: a model of vectors together with their extractor.
 
-    bundle : the model
-    extractor : the extractor that the model was trained on
-    detector : detector of spoofs, whose LLR is the countermeasure of `verify`; None: no countermeasure
+    Parameters
+    ----------
+    bundle : model of vectors with calibration and thresholds
+    extractor : extractor of the vectors that the model was trained on
+    detector : detector of replays and synthetic voices (spoofs), which `verify` then uses; None: no detection
+
+    Raises
+    ------
+    DataError
+        The model was trained on vectors of another extractor.
     """
 
     bundle: Bundle
@@ -82,10 +94,12 @@ class VoiceModel:
 
     @classmethod
     def load(cls, path: PathLike | None = None, extractors: Sequence[str] = ()) -> VoiceModel:
-        """Load a model file or folder with its extractors.
+        """Load a model with its extractors.
 
-        path : model file or folder; None: the default model
-        extractors : names or files of extractors; empty: the extractors of the model
+        Parameters
+        ----------
+        path : model file, or folder of `mvplda setup`; None: the default model
+        extractors : names or files of extractors; empty: those that the model was trained on
         """
         if path is None:
             extractor = load_extractor(extractors) if extractors else default_extractor()
@@ -94,13 +108,32 @@ class VoiceModel:
         return cls(bundle, load_extractor(list(extractors) or extractor_names(bundle.extractor)))
 
     def deployed(self, profiles: ProfileBook) -> VoiceModel:
-        """Return the model adapted to the domain of the profiles in a file, see `Bundle.deployed`."""
+        """Return a copy adapted to the domain (language, microphones, rooms) of profiles, see `Bundle.deployed`.
+
+        A model that does not adapt is returned unchanged.
+
+        profiles : file of profiles
+        """
         if not isinstance(self.bundle.fitted_scorer, Deployable):
             return self
         return replace(self, bundle=self.bundle.deployed(profiles.enrolled(self.bundle)))
 
     def side(self, recordings: RecordingsLike) -> ExtractedVectors:
-        """Extract vectors and measure quality; raise an error for a recording that cannot be read."""
+        """Extract the vectors of one side of a comparison, with all that `verify` needs of the recordings.
+
+        Parameters
+        ----------
+        recordings : path of a sound file, several recordings, or an extracted side, which is returned unchanged
+
+        Returns
+        -------
+        vectors with the quality, fingerprint and, if there is a detector, spoof score of each recording
+
+        Raises
+        ------
+        AudioError
+            A recording cannot be read, or is silent or too short.
+        """
         if isinstance(recordings, ExtractedVectors):
             return recordings
         if isinstance(recordings, (str, os.PathLike)):
@@ -116,19 +149,46 @@ class VoiceModel:
     def with_countermeasure(
         self, question: Question | None, enrolled: ExtractedVectors, tested: ExtractedVectors
     ) -> Question | None:
-        """Return a question with the detector's LLR, unless there is no detector or the question has an LLR."""
+        """Add the LLR of the detector of spoofs to a question.
+
+        Parameters
+        ----------
+        question : question about the two sides; None: is every view the same?
+        enrolled, tested : the two sides, from `side`
+
+        Returns
+        -------
+        the question with the LLR; unchanged if there is no detector, or if the question has such an LLR already
+        """
         if self.detector is None or (question is not None and question.countermeasure is not None):
             return question
         llr = self.bona_fide_llr(enrolled, tested)
         return replace(question or Question(), countermeasure=llr, spoof_prior=SPOOF_PRIOR)
 
     def bona_fide_llr(self, enrolled: ExtractedVectors, tested: ExtractedVectors) -> float:
-        """Return the detector's LLR of a person against a spoof, for a tested side; see `SpoofDetector.llr`."""
+        """Return the LLR that the tested recordings are of a person, against a spoof (a replay or synthetic voice).
+
+        The recording of the test that is most like a spoof decides.
+
+        Parameters
+        ----------
+        enrolled, tested : the two sides, from `side`; recordings are needed on both
+
+        Raises
+        ------
+        ParameterError
+            The model has no detector.
+        DataError
+            A side consists of vectors without recordings.
+        """
         if self.detector is None:
-            raise ParameterError("the model has no detector of spoofs: set detector=")
+            raise ParameterError(
+                "the model has no detector of spoofs: pass detector=load_spoof_detector() to VoiceModel"
+            )
         if not (enrolled.spoof_scores and tested.spoof_scores):
             raise DataError(
-                "the detector of spoofs compares recordings, and a side has vectors only: pass recordings on both sides"
+                "the detector of spoofs compares recordings, but one side consists of vectors: pass recordings on both "
+                "sides"
             )
         # one spoof among several recordings suffices
         return self.detector.llr(min(tested.spoof_scores), enrolled.spoof_scores)
@@ -142,17 +202,22 @@ class VoiceModel:
     ) -> Decision:
         """Decide whether two sides, each of one or more recordings, match.
 
-        If the model is not deployed, the recordings of the first side are the deployment (`Bundle.paired`): they show
-        the domain, and calibration and thresholds are those of such comparisons.
+        A model that was not adapted with `deployed` adapts to the recordings of the first side (`Bundle.paired`), and
+        uses the calibration and thresholds of such comparisons.
 
-        If a recording is a changed copy of one of the other side, the verdict is reject with the reason
-        suspected_replay. With a detector, its LLR is the countermeasure, unless the question has one.
+        If recordings of the two sides are copies of each other, changed or not, the verdict is reject with the reason
+        suspected_replay. If the model has a detector of spoofs, its LLR is part of the decision, unless the question
+        has one.
 
         Parameters
         ----------
-        one, other : enrolled and tested side: a sound file, several, or the result of `side`
-        question : None: the same class in every view
+        one, other : enrolled and tested side: path of a sound file, several recordings, or the result of `side`
+        question : question to decide; None: is every view the same?
         point_options : options of `mvplda.decisions.point_for`, such as far=0.001; default: the threshold of the model
+
+        Returns
+        -------
+        verdict with its reason, LLRs, and the qualities of all recordings
         """
         sides = [self.side(one), self.side(other)]
         enrolled, tested = (
@@ -176,7 +241,12 @@ class VoiceModel:
         question: Question | None = None,
         **point_options: float | None,
     ) -> OperatingPoint:
-        """Return the operating point that `verify` uses for a profile."""
+        """Return the operating point (thresholds and error rates) that `verify` uses for an enrolled side.
+
+        Parameters
+        ----------
+        enrolled, question, point_options : as in `verify`
+        """
         profile = single_profile(self.bundle, self.side(enrolled), "0")
         return self.bundle.paired(profile).point(question, profile, **point_options)
 
@@ -189,11 +259,20 @@ class VoiceModel:
         far: float | None = None,
         threshold: float | None = None,
     ) -> Ranking:
-        """Identify the profile of a recording, with the model adapted to the domain of the profiles.
+        """Find the profile of a recording's speaker, with the model adapted to the domain of the profiles.
 
-        question : None: the same speaker?
+        Parameters
+        ----------
+        test : path of a sound file, several recordings of one person, or the result of `side`
+        profiles : file of profiles
+        question : question to decide for each profile; None: is the speaker the same?
         far : share of strangers that may be named, see `mvplda.decisions.naming_point`
-        threshold : LLR for a single profile, instead of `far`
+        threshold : LLR from which a single profile would be accepted, instead of `far`; it rises with the number of
+            profiles
+
+        Returns
+        -------
+        verdict, and the probability of every profile
         """
         side = self.side(test)
         bundle = self.deployed(profiles).bundle
@@ -232,5 +311,5 @@ class VoiceModel:
 
 
 def _amount_of_speech(side: ExtractedVectors) -> SpeechAmount:
-    """Return the recordings of a side and the speech in them."""
+    """Return the number of recordings of a side, and the seconds of speech in them."""
     return SpeechAmount(len(side.X), sum(quality.speech_s for quality in side.qualities))
