@@ -547,8 +547,6 @@ DEFAULT_MAIN = (
         for condition in ("clean", "telephone")
     ),
     *((domain, True, "all", 3, "clean") for domain in ("commands joined", "digits joined")),
-    *((domain, True, "all", 3, "clean") for domain in ("digits", "Arabic words")),
-    ("calls joined", True, "all", 1, "clean"),
     ("calls joined", True, "all", 3, "clean"),
     *((domain, False, "all", 1, "clean") for domain in ("pass-phrases", "Arabic joined")),
     ("Arabic, nearly", True, "own", 3, "clean"),
