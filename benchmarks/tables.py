@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -129,10 +129,15 @@ def by_kind(columns: dict[str, str], paper: bool) -> list[str]:
 def all_systems(name: str) -> list[str]:
     """All systems of a corpus with intervals over speakers, and over deals where speakers are dealt several times."""
     systems = _read(f"{name}/results.json")["systems"]
-    rows = [
-        [system["title"], *(cell(system, kind) for kind in KINDS)] for system in systems.values()
-    ]
-    return _lines(["EER, %", *KINDS], rows)
+    return _system_lines(systems.values())
+
+
+def _system_lines(
+    systems: Iterable[dict[str, Any]], kinds: Sequence[str] = tuple(KINDS)
+) -> list[str]:
+    """Return a table with a row per system: its title, and its EER by kind with the interval."""
+    rows = [[system["title"], *(cell(system, kind) for kind in kinds)] for system in systems]
+    return _lines(["EER, %", *kinds], rows)
 
 
 MAIN = (
@@ -151,8 +156,7 @@ def main_systems(name: str) -> list[str]:
     """Return the rows of `MAIN` with intervals, in the hardest kind of trial and in all together."""
     kinds = ("IC", "Total")
     systems = _read(f"{name}/results.json")["systems"]
-    rows = [[systems[key]["title"], *(cell(systems[key], kind) for kind in kinds)] for key in MAIN]
-    return _lines(["EER, %", *kinds], rows)
+    return _system_lines((systems[key] for key in MAIN), kinds)
 
 
 def readings(name: str) -> list[str]:
@@ -175,26 +179,22 @@ def readings(name: str) -> list[str]:
 
 def errata() -> list[str]:
     """EM, score and enrolment, as published or exact, on simulated vectors."""
-    head, *rows = simulated_rows(_read("errata/results.json")["rows"]["simulated"])
-    return _lines(head, rows, left=3)
+    return _headed_lines(simulated_rows(_read("errata/results.json")["rows"]["simulated"]), left=3)
 
 
 def errata_of_body() -> list[str]:
     """The E step of the paper's body, on the same vectors."""
-    head, *rows = simulated_rows(_read("errata/results.json")["rows"]["body"])
-    return _lines(head, rows, left=3)
+    return _headed_lines(simulated_rows(_read("errata/results.json")["rows"]["body"]), left=3)
 
 
 def errata_shares() -> list[str]:
     """Variance that the models of the errata explain."""
-    head, *rows = share_rows(_read("errata/results.json")["rows"]["shares"])
-    return _lines(head, rows)
+    return _headed_lines(share_rows(_read("errata/results.json")["rows"]["shares"]))
 
 
 def drawn(cells: Callable[..., Rows], left: int, *options: str) -> list[str]:
     """A table of the corpora that are drawn from fitted covariances."""
-    head, *rows = cells(_read("drawn-corpora/results.json")["rows"], *options)
-    return _lines(head, rows, left=left)
+    return _headed_lines(cells(_read("drawn-corpora/results.json")["rows"], *options), left)
 
 
 DRAWN = ("Speech Commands", "C-VAU", "AudioMNIST, j-vectors")
@@ -224,8 +224,7 @@ DRAWN_COLUMNS = {
 
 def evidence(cells: Callable[[Mapping[str, Any]], Rows], left: int = 1) -> list[str]:
     """A table of the study of views, noise and ranks."""
-    head, *rows = cells(_read("evidence/results.json")["rows"])
-    return _lines(head, rows, left=left)
+    return _headed_lines(cells(_read("evidence/results.json")["rows"]), left)
 
 
 def network_vectors() -> list[str]:
@@ -316,6 +315,12 @@ def _lines(head: list[str], rows: Rows, left: int = 1) -> list[str]:
     marks = [":---" if column < left else "---:" for column in range(len(head))]
     lines = ["| " + " | ".join(cells) + " |" for cells in (head, *rows)]
     return [lines[0], "|" + "|".join(marks) + "|", *lines[1:]]
+
+
+def _headed_lines(rows: Rows, left: int = 1) -> list[str]:
+    """Return a Markdown table of rows of which the first is the head."""
+    head, *cells = rows
+    return _lines(head, cells, left)
 
 
 def _merged(rows: Rows, name: int) -> Rows:
@@ -624,13 +629,15 @@ WAKE_WORDS = {
 }
 
 
+def _measures(row: Mapping[str, float], measures: Mapping[str, str]) -> list[str]:
+    """Return the values of a row, with one decimal, whose names are the values of `measures`."""
+    return [f"{row[name]:.1f}" for name in measures.values()]
+
+
 def wake_words() -> list[str]:
     """Whose voice said the wake word, by the size of a household."""
     found = _read("wake-word/results.json")["rows"]["sizes"]
-    rows = [
-        [size, *(f"{row[measure]:.1f}" for measure in WAKE_WORDS.values())]
-        for size, row in found.items()
-    ]
+    rows = [[size, *_measures(row, WAKE_WORDS)] for size, row in found.items()]
     return _lines(["people", *WAKE_WORDS], rows, left=0)
 
 
@@ -654,7 +661,7 @@ def household(*enrolments: str) -> list[str]:
             enrolled, spoken, people = title.split("; ")
             if enrolments and enrolled not in enrolments:
                 continue
-            figures = [f"{row[measure]:.1f}" for measure in HOUSEHOLD.values()]
+            figures = _measures(row, HOUSEHOLD)
             rows.append([enrolled, spoken, people.removesuffix(" people"), *figures])
     return _lines(["enrolled", "test", "people", *HOUSEHOLD], rows, left=2)
 
@@ -848,8 +855,7 @@ def accepted_attacks() -> list[str]:
 
 def spoof_detector(cells: Callable[[Mapping[str, Any]], Rows], left: int = 1) -> list[str]:
     """Return a table of the detector of replays and resynthesis."""
-    head, *rows = cells(_read("spoof-detector/results.json")["rows"])
-    return _lines(head, rows, left=left)
+    return _headed_lines(cells(_read("spoof-detector/results.json")["rows"]), left)
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
