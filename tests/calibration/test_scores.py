@@ -329,7 +329,7 @@ def test_calibrate_says_on_how_many_speakers(tmp_path: Path) -> None:
     assert "speaker" not in result.output
     command[-1] = str(tmp_path / "told")
     result = CliRunner().invoke(main, [*command, "--enrol-speakers", str(tmp_path / "model2spk")])
-    assert "calibrated on the trials of 12 speakers" in result.output
+    assert "trained the calibrator on trials of 12 speakers" in result.output
     assert "fitted to 12 speaker(s)" in result.output
     assert load(tmp_path / "told").n_speakers_ == 12
     assert load(tmp_path / "plain").n_speakers_ is None

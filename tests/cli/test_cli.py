@@ -134,7 +134,7 @@ def test_info_of_a_calibrator_and_of_what_is_nothing_of_ours(tmp_path):
     (tmp_path / "notes.txt").write_text("nothing")
     code, said = run_here("info", tmp_path / "notes.txt")
     assert code == 1
-    assert "by its suffix, a file of vectors" in said
+    assert "its suffix is not that of a file of vectors" in said
 
 
 @pytest.mark.parametrize("name", ["x.parquet", "x.csv", "x.ark", "x.scp"])
@@ -192,5 +192,8 @@ def test_labels_that_lie_beside_the_vectors_need_no_list(tmp_path):
         assert len(model.classes_["phrase"]) == 3
     found = CliRunner().invoke(main, ["train", str(tmp_path / "b.npz"), *ranks])
     assert found.exit_code == 2
-    assert "name the labels of speaker: --labels speaker=FILE, or a column of" in found.output
-    assert "which has who, phrase" in found.output
+    assert (
+        "the labels of speaker are missing: pass --labels speaker=FILE, or --labels" in found.output
+    )
+    assert "with a column of" in found.output
+    assert ": who, phrase" in found.output

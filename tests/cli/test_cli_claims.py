@@ -35,7 +35,7 @@ def test_claims_of_which_none_is_a_class_are_an_error(root, tmp_path):
     line = fails(
         *scoring(root), *claims(root, tmp_path / "claims", lambda name, phrase: phrase.upper())
     )
-    assert "none of the classes named in view 'phrase' was seen in training" in line
+    assert "--known phrase: the model was trained on none of the classes in" in line
     assert "'p0', 'p1'" in line
     assert "no class posteriors of view 'pose'" in fails(
         *scoring(root), "--known", f"pose={root / 'utt2phrase'}"

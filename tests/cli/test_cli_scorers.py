@@ -111,7 +111,7 @@ def test_statistics_train_a_plda(root, data):
     )
     expected = Bundle(None, PLDA(3, **FIT)).fit(X, {"speaker": labels["speaker"]})
     assert scores_of(root, "p") == pytest.approx(listed(expected, X), rel=1e-4, abs=1e-4)
-    assert "use multiview or plda" in fails(
+    assert "pass --model multiview or plda" in fails(
         "train",
         root / "s.safetensors",
         "--model",
@@ -128,9 +128,9 @@ def test_statistics_train_a_plda(root, data):
     ("options", "words"),
     [
         (["--model", "rocket"], "unknown model 'rocket'"),
-        (["-v", "colour=3"], "name the labels of colour"),
-        (["-v", "pose=0"], "expected a positive integer or full as size of pose"),
-        (["--block", "voice=none"], "expected a positive integer as size of voice"),
+        (["-v", "colour=3"], "the labels of colour are missing"),
+        (["-v", "pose=0"], "pose=0: expected a positive integer or full after pose="),
+        (["--block", "voice=none"], "voice=none: expected a positive integer after voice="),
     ],
 )
 def test_a_wrong_call_is_refused(root, options, words):

@@ -74,7 +74,7 @@ def test_a_block_has_a_width(folder, tmp_path):
         "train", *labelled(folder), "--block", "a=full", "-o", tmp_path / "m.safetensors"
     )
     assert code == 2
-    assert "expected a positive integer as size of" in said
+    assert "expected a positive integer after" in said
 
 
 @pytest.mark.parametrize("model", ["committee", "multiview"])

@@ -188,7 +188,9 @@ def test_wrong_calls(root, command):
 
 def test_one_kind_of_trial(root):
     err = said_by("evaluate", root / "scores", "--trials", root / "targets", code=1).err
-    assert err.splitlines()[0].endswith("1599 score(s) of trials that are not in the list")
+    assert err.splitlines()[0].endswith(
+        "1599 score(s) are ignored, because --trials does not list their trials"
+    )
     assert "there are no non-target scores" in err.splitlines()[1]
 
 
@@ -227,7 +229,7 @@ def test_labels_that_no_view_uses(root, command):
         "train": training(root),
         "stats": ["stats", root / "x.npz", "-v", "speaker", "-l", f"speaker={root / 'utt2spk'}"],
     }
-    assert "--labels channel=...: no view uses it; the views are speaker" in fails(
+    assert "--labels channel=... is not used: the views of the model are speaker" in fails(
         *calls[command], *extra, code=2
     )
 

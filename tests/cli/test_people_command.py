@@ -30,7 +30,7 @@ def test_names_are_written_as_rttm_and_nobody_is_enrolled_without_consent(tmp_pa
     assert (tmp_path / "named.rttm").read_text() == line
     refused = CliRunner().invoke(main, [*command, "voices.npz"])
     assert refused.exit_code != 0
-    assert "Bob: not enrolled, because the page has no consent" in refused.output
+    assert "Bob: not enrolled, because 'agreed to be recognised' was not ticked" in refused.output
     assert not (tmp_path / "voices.npz").exists()
 
 

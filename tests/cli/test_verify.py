@@ -211,7 +211,7 @@ def test_profiles_want_speech_and_a_voice(place):
     write(place / "word.wav", voice(0.5))
     short = run("profiles", "add", "voices.npz", "ann", "word.wav", *NET)
     assert short.exit_code == 1
-    assert "needs at least 1 s" in short.output
+    assert "at least 1 s are needed" in short.output
     write(place / "tone.wav", 0.3 * np.sin(np.arange(3 * RATE) * 0.2))
     tone = run("profiles", "add", "voices.npz", "ann", "tone.wav", *NET)
     assert tone.exit_code == 1
@@ -455,7 +455,7 @@ def test_setup_takes_the_labels_of_a_table(place):
     assert ProfileBook("voices").counts() == {"ann": 2, "bob": 1}
     assert ProfileBook("voices").columns["phrase"] == ["yes", "no", ""]
     refused = run("setup", "list.csv", "-o", "voices", "-l", "speaker=utt2spk", *NET)
-    assert (refused.exit_code, "--labels applies only to vectors" in refused.output) == (2, True)
+    assert (refused.exit_code, "leave out --labels" in refused.output) == (2, True)
     (place / "list.csv").write_text("file,phrase\none.wav,yes\nother.wav,no\n")
     nobody = run("setup", "list.csv", "-o", "voices", *NET)
     assert (nobody.exit_code, "no column speaker" in nobody.output) == (1, True)
@@ -563,7 +563,7 @@ def test_a_folder_of_several_people_is_one_side_with_a_warning(place):
         (place / "all" / who).mkdir(parents=True)
         (place / "all" / who / "1.wav").write_bytes((place / f"{sound}.wav").read_bytes())
     done = run("verify", "all", "again.wav", *COSINE)
-    assert "all holds 2 folders (ann, bob)" in done.stderr
+    assert "all holds the folders of 2 people (ann, bob)" in done.stderr
     assert "warning" not in run("verify", "all/ann", "again.wav", *COSINE).stderr
 
 

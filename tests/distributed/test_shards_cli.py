@@ -92,14 +92,17 @@ def test_faults_are_one_line(tmp_path: Path, shards: Any) -> None:
 def test_wrong_calls(tmp_path: Path, shards: Any) -> None:
     _, paths = shards
     out = tmp_path / "s.safetensors"
-    assert "name the views" in run("stats", *paths, "-o", out, code=2).stderr
+    assert "the views are missing" in run("stats", *paths, "-o", out, code=2).stderr
     run("stats", *paths, *ASKED, "-o", out, "-q")
     rank = ("-v", "speaker=2", "-o", tmp_path / "m.safetensors")
     assert (
         "statistics do not hold" in run("train", out, *rank, "-l", "speaker=utt2spk", code=2).stderr
     )
     assert "statistics do not hold" in run("train", out, *rank, "--reduce", "2", code=2).stderr
-    assert "name the labels" in run("train", paths[0], *rank, "-v", "channel=2", code=2).stderr
+    assert (
+        "the labels of channel are missing"
+        in run("train", paths[0], *rank, "-v", "channel=2", code=2).stderr
+    )
     assert (
         "no view 'channel'"
         in run("train", out, "-v", "channel=2", "-o", tmp_path / "m.safetensors", code=1).stderr

@@ -1,4 +1,4 @@
-"""Command that measures scores: evaluate."""
+"""Command that measures the error rates and costs of scores: evaluate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -27,6 +27,16 @@ if TYPE_CHECKING:
     from .options import Texts
 
     Speakers = tuple[Coded, Coded]
+    """Speaker of the model, and speaker of the test, of each trial."""
+
+
+class LabelFiles(NamedTuple):
+    """Maps with the speaker and the phrase of each model and each test; None: the option was not passed."""
+
+    enrol_speakers: str | None
+    test_speakers: str | None
+    enrol_phrases: str | None
+    test_phrases: str | None
 
 
 @click.command("evaluate")
@@ -42,7 +52,8 @@ if TYPE_CHECKING:
     "costs",
     multiple=True,
     default=("default",),
-    help="Show the detection cost at this operating point: name of a preset, or C_miss,C_fa,P_target. May be repeated.",
+    help="Show the detection cost at this operating point: default, sre08, sre10, sre21, sdsv, voxsrc, or three "
+    "numbers C_miss,C_fa,P_target. May be repeated.",
 )
 @click.option(
     "--far",
@@ -67,30 +78,30 @@ if TYPE_CHECKING:
 @click.option("--test-phrases", help="Map with the phrase of each test (test id, phrase).")
 @click.option(
     "--by",
-    help="Also show error rates per group of people at the threshold of the first --far; map with the group of each "
-    "test (test id, group, as in utt2gender). Needs --test-speakers.",
+    help="Also show error rates per group of people, such as men and women, at the threshold of the first --far; map "
+    "with the group of each test (test id, group, as in utt2gender). Needs --test-speakers.",
 )
 @click.option(
     "--sessions",
-    help="Evaluate transactions instead of trials: tests of one session are attempts, and a transaction is accepted if "
-    "one attempt is. Map with the session of each test (test id, session).",
+    help="Evaluate transactions instead of trials: the tests of one session are attempts of one transaction, which is "
+    "accepted if any attempt is. Map with the session of each test (test id, session).",
 )
 @click.option(
     "--attempts",
     type=COUNT,
     default=3,
-    help="Number of attempts per session; later tests are ignored.",
+    help="With --sessions: number of attempts per session; later tests of a session are ignored.",
 )
 @click.option(
     "--identification",
     is_flag=True,
-    help="Also show FNIR and FPIR of searches (ISO/IEC 19795-1) at every --far. Every test must be compared with every "
-    "model; tests without a target are of people who are not enrolled.",
+    help="Also show the error rates of searches, FNIR and FPIR (ISO/IEC 19795-1), at every --far. Every test must be "
+    "compared with every model; tests without a target trial are of people who are not enrolled.",
 )
 @click.option(
     "--report",
     type=OutputFile(),
-    help="Write a self-contained HTML page with tables and plots to this file.",
+    help="Write a self-contained HTML page with tables and plots of one system to this file.",
 )
 @click.option("--workers", type=COUNT, default=1, help="Number of processes that read shards.")
 @click.option(
@@ -117,11 +128,11 @@ def evaluate_command(
 ) -> None:
     """Measure error rates and costs of scores.
 
-    Shows each kind of trial in SCORES; with --test-speakers, also 95 % intervals over speakers. Pass NAME=SCORES for
-    each of several systems to show them in one table; with --test-speakers, the first system is tested against each of
-    the others.
+    SCORES is a file of scores, or several shards of `mvplda score` (.parquet). Shows the error rates of each kind of
+    trial; with --test-speakers, also 95 % intervals over speakers. Pass NAME=SCORES for each of several systems to show
+    them in one table; with --test-speakers, the first system is tested against each of the others.
 
-    Shards give the same values as one file, without intervals.
+    Shards give the same values as one file of all scores, but no intervals.
 
     \b
     Examples:
@@ -130,38 +141,28 @@ def evaluate_command(
       mvplda evaluate ours=scores plda=scores-plda --trials trials --test-speakers utt2spk
       mvplda evaluate scores/part-*.parquet --workers 8
     """
-    if (enrol_phrases is None) != (test_phrases is None):
-        raise click.UsageError("--enrol-phrases and --test-phrases need each other: pass both")
-    if enrol_speakers is not None and test_speakers is None:
-        raise click.UsageError("--enrol-speakers needs --test-speakers")
+    labels = LabelFiles(enrol_speakers, test_speakers, enrol_phrases, test_phrases)
+    check_label_files(labels)
     if by is not None and (test_speakers is None or not far):
         raise click.UsageError("--by needs --test-speakers and a --far")
     if key is None:
         if by is not None or sessions is not None or identification or report is not None:
             raise click.UsageError(
-                "--by, --sessions, --identification and --report need --trials and one file of scores: shards have "
-                "none of them"
+                "--by, --sessions, --identification and --report need --trials: they cannot be computed from shards"
             )
-        maps = label_maps(enrol_speakers, test_speakers, enrol_phrases, test_phrases)
-        show_shards(scores, costs, far, maps, workers, scheduler, as_json)
+        show_shards(scores, costs, far, label_maps(labels), workers, scheduler, as_json)
         return
     if workers > 1 or scheduler is not None:
-        raise click.UsageError("--workers and --scheduler read shards: leave out --trials")
+        raise click.UsageError(
+            "--workers and --scheduler apply to shards, which are evaluated without a list of trials: leave out "
+            "--trials, or leave out --workers and --scheduler"
+        )
     systems = score_files_by_name(scores)
     if report is not None and len(systems) > 1:
         raise click.UsageError("--report supports one system only: pass one file of scores")
-    from ..io.trials import read_trials
-    from ..report import CALIBRATE, write_report
 
     first_system = next(iter(systems))
-    trials = read_trials(key)
-    speakers = speakers_of_trials(trials, enrol_speakers, test_speakers)
-    if enrol_phrases is not None and test_phrases is not None:
-        same_phrase = same_labels(
-            labels_of_trials(enrol_phrases, trials.enrol, "phrase"),
-            labels_of_trials(test_phrases, trials.test, "phrase"),
-        )
-        trials = with_kinds(trials, same_phrase, speakers)
+    trials, speakers = read_labelled_trials(key, labels)
     system_scores = {name: match_scores(trials, path) for name, path in systems.items()}
     if speakers is not None and enrol_speakers is None:
         warn_of_unknown_models(*speakers)
@@ -172,8 +173,7 @@ def evaluate_command(
             speakers = (speakers[0][rows], speakers[1][rows])
 
     first_scores = system_scores[first_system]
-    kinds = trials.kinds
-    measured = measure_systems(system_scores, kinds, speakers, costs, far)
+    measured = measure_systems(system_scores, trials.kinds, speakers, costs, far)
     if identification:
         measured.searches = search_errors(trials, first_scores, far)
     if speakers is not None and by is not None:
@@ -183,33 +183,76 @@ def evaluate_command(
         click.echo(json.dumps(measured.to_dict(), indent=2))
     else:
         click.echo("\n".join(measured.lines()))
-    result = measured.results[first_system]
-    if message := result.uncalibrated():
-        click.echo(f"mvplda: {message}. {CALIBRATE}", err=True)
+    warn_if_uncalibrated(measured.results[first_system])
     if report is not None:
-        by_kind = {kind: first_scores[kinds == kind] for kind in kinds.used}
         title = Path(systems[first_system]).name
-        write_report(report, title, result, by_kind, measured.intervals.get(first_system))
-        click.echo(f"wrote {report}", err=True)
+        write_system_report(report, title, measured, trials, first_scores)
 
 
-def label_maps(
-    enrol_speakers: str | None,
-    test_speakers: str | None,
-    enrol_phrases: str | None,
-    test_phrases: str | None,
-) -> list[LabelMaps]:
-    """Return the maps from which the kinds of trials in shards follow."""
+def check_label_files(labels: LabelFiles) -> None:
+    """Raise a usage error if a map is passed without the map that it needs."""
+    if (labels.enrol_phrases is None) != (labels.test_phrases is None):
+        raise click.UsageError("--enrol-phrases and --test-phrases need each other: pass both")
+    if labels.enrol_speakers is not None and labels.test_speakers is None:
+        raise click.UsageError("--enrol-speakers needs --test-speakers")
+
+
+def label_maps(labels: LabelFiles) -> list[LabelMaps]:
+    """Return the maps of speakers and phrases that define the kinds of the trials in shards, speakers first."""
     from ..distributed.sharded_evaluation import LabelMaps
 
     maps = []
-    if test_speakers is not None:
-        maps.append(LabelMaps("speaker", test_speakers, enrol_speakers))
-    if test_phrases is not None:
+    if labels.test_speakers is not None:
+        maps.append(LabelMaps("speaker", labels.test_speakers, labels.enrol_speakers))
+    if labels.test_phrases is not None:
         if not maps:
-            raise click.UsageError("--test-phrases of shards need --test-speakers")
-        maps.append(LabelMaps("phrase", test_phrases, enrol_phrases))
+            raise click.UsageError(
+                "for shards, --enrol-phrases and --test-phrases also need --test-speakers"
+            )
+        maps.append(LabelMaps("phrase", labels.test_phrases, labels.enrol_phrases))
     return maps
+
+
+def read_labelled_trials(key: str, labels: LabelFiles) -> tuple[Trials, Speakers | None]:
+    """Read a list of trials and their speakers; maps of phrases replace the kinds of trials by TC, TW, IC and IW.
+
+    Returns
+    -------
+    trials
+    speakers of both sides of each trial; None without --test-speakers
+    """
+    from ..io.trials import read_trials
+
+    trials = read_trials(key)
+    speakers = speakers_of_trials(trials, labels.enrol_speakers, labels.test_speakers)
+    if labels.enrol_phrases is not None and labels.test_phrases is not None:
+        same_phrase = same_labels(
+            labels_of_trials(labels.enrol_phrases, trials.enrol, "phrase"),
+            labels_of_trials(labels.test_phrases, trials.test, "phrase"),
+        )
+        trials = with_kinds(trials, same_phrase, speakers)
+    return trials, speakers
+
+
+def warn_if_uncalibrated(result: Evaluation) -> None:
+    """Warn on standard error, with advice, if actDCF is much larger than minDCF."""
+    from ..report import CALIBRATE
+
+    if message := result.uncalibrated():
+        click.echo(f"mvplda: warning: {message}. {CALIBRATE}", err=True)
+
+
+def write_system_report(
+    path: str, title: str, measured: SystemResults, trials: Trials, scores: FloatArray
+) -> None:
+    """Write the HTML report of the first system, whose scores of the trials are `scores`."""
+    from ..report import write_report
+
+    kinds = trials.kinds
+    by_kind = {kind: scores[kinds == kind] for kind in kinds.used}
+    name, result = next(iter(measured.results.items()))
+    write_report(path, title, result, by_kind, measured.intervals.get(name))
+    click.echo(f"wrote {path}", err=True)
 
 
 def show_shards(
@@ -221,14 +264,16 @@ def show_shards(
     scheduler: str | None,
     as_json: bool,
 ) -> None:
-    """Print the metrics of shards."""
+    """Evaluate shards of scores, and print the table or JSON.
+
+    labels : maps that define the kinds of the trials; empty: the shards contain the kinds
+    """
     from ..distributed.sharded_evaluation import evaluate_shards
-    from ..report import CALIBRATE
 
     for path in shards:
         if not path.endswith(".parquet"):
             raise click.UsageError(
-                f"pass --trials with the kinds of the trials; only shards (.parquet) have them: {path}"
+                f"{path} is not a shard of scores (.parquet), and its kinds of trials are unknown: pass --trials LIST"
             )
     result = evaluate_shards(
         shards,
@@ -240,13 +285,19 @@ def show_shards(
         progress=not as_json,
     )
     click.echo(json.dumps(result.to_dict(), indent=2) if as_json else result.table())
-    if message := result.uncalibrated():
-        click.echo(f"mvplda: {message}. {CALIBRATE}", err=True)
+    warn_if_uncalibrated(result)
 
 
 @dataclass
 class SystemResults:
-    """Results by name of the system; the first system is tested against the others."""
+    """Results of one or more systems, by name of the system in the order of the command line.
+
+    results : metrics by kind of trial
+    intervals : intervals over speakers; empty without --test-speakers
+    tests : paired test of the first system against each other system, by name of the other system
+    groups : error rates per group of people of the first system, with --by
+    searches : FNIR and threshold by FPIR of the first system, with --identification
+    """
 
     results: dict[str, Evaluation]
     intervals: dict[str, Intervals] = field(default_factory=dict)
@@ -255,7 +306,7 @@ class SystemResults:
     searches: Json | None = None
 
     def to_dict(self) -> Json:
-        """Return JSON-compatible values; those of a single system without its name."""
+        """Return JSON-compatible values: those of the system if there is one, else those of all systems by name."""
         records: dict[str, Any] = {name: result.to_dict() for name, result in self.results.items()}
         for name, ends in self.intervals.items():
             records[name]["intervals"] = ends.to_dict()
@@ -281,7 +332,10 @@ class SystemResults:
             return [table, *groups, *searches]
         lines = system_table(self.results, self.intervals)
         if not self.intervals:
-            return [*lines, "No intervals and no tests between systems: they need --test-speakers."]
+            return [
+                *lines,
+                "No intervals and no tests between systems: pass --test-speakers to compute them.",
+            ]
         lines.append(self.intervals[first_system].definition())
         for name, test in self.tests.items():
             lines += ["", *comparison_lines(first_system, name, test)]
@@ -324,12 +378,17 @@ def measure_systems(
 
 
 def score_files_by_name(scores: Texts) -> dict[str, str]:
-    """Return files of scores by name of the system; the name is optional for a single file."""
+    """Return the path of the scores by name of the system, from arguments NAME=SCORES.
+
+    A single argument may be a path alone; the system then has the name of the file.
+    """
     systems: dict[str, str] = {}
     for text in scores:
         name, sign, path = text.partition("=")
         if not sign and len(scores) > 1:
-            raise click.UsageError(f"several systems need names: expected NAME=SCORES, got {text}")
+            raise click.UsageError(
+                f"several files of scores are several systems, which need names: expected NAME=SCORES, got {text}"
+            )
         if not sign or Path(text).exists():
             name = Path(text).name
             path = text
@@ -343,7 +402,18 @@ def score_files_by_name(scores: Texts) -> dict[str, str]:
 def best_per_session(
     trials: Trials, system_scores: dict[str, FloatArray], path: str, attempts: int
 ) -> tuple[IntArray, dict[str, FloatArray]]:
-    """Return the row of the first trial of each session, and each system's best score of its attempts."""
+    """Combine the trials of each session into one transaction; see `mvplda.metrics.transactions`.
+
+    Parameters
+    ----------
+    path : map with the session of each test
+    attempts : largest number of trials of a session that count
+
+    Returns
+    -------
+    row of the first trial of each transaction
+    best score of the attempts of each transaction, by name of the system
+    """
     from ..metrics import transactions
 
     session_labels = labels_of_trials(path, trials.test, "session")
@@ -358,7 +428,11 @@ def best_per_session(
 def errors_by_group(
     trials: Trials, values: FloatArray, speakers: Speakers, path: str, far: float
 ) -> GroupErrors:
-    """Return the error rates per group, at the threshold with this false-alarm rate over all groups."""
+    """Return the error rates per group of people, at one threshold for all groups.
+
+    path : map with the group of each test
+    far : false-alarm rate over all trials that determines the threshold
+    """
     from .. import metrics
 
     groups = labels_of_trials(path, trials.test, "group")
@@ -390,7 +464,12 @@ def group_lines(groups: GroupErrors) -> list[str]:
 
 
 def search_errors(trials: Trials, values: FloatArray, far: Iterable[float]) -> Json:
-    """Return threshold and FNIR of the best candidate per FPIR; the trials must be all pairs of models and tests."""
+    """Return the threshold and the FNIR of searches at each requested FPIR, as {"FPIR 0.01": values}.
+
+    far : requested FPIRs
+
+    Raises `LabelError` unless every test is compared with every model.
+    """
     import numpy as np
 
     from ..exceptions import LabelError
@@ -414,11 +493,12 @@ def search_errors(trials: Trials, values: FloatArray, far: Iterable[float]) -> J
 
 
 def _percent(rate: Interval) -> list[float]:
+    """Return estimate, lower end and upper end of an interval in percent."""
     return [100 * value for value in (rate.estimate, rate.low, rate.high)]
 
 
 def system_table(results: dict[str, Evaluation], intervals: dict[str, Intervals]) -> list[str]:
-    """Return a table with a row per system."""
+    """Return the lines of a table with a row per system: EER per kind of trial, and costs of all trials."""
     from ..metrics.evaluation import align_columns
 
     columns = next(iter(results.values())).summary()
@@ -430,7 +510,10 @@ def system_table(results: dict[str, Evaluation], intervals: dict[str, Intervals]
 
 
 def comparison_lines(first: str, second: str, test: SystemComparison) -> list[str]:
-    """Return lines with the difference of EER by kind, its interval, and the better system."""
+    """Return lines with the difference of EER between two systems by kind of trial, its interval and p-value.
+
+    first, second : names of the systems; a negative difference means that the first is better
+    """
     lines = [f"{first} against {second}, difference of EER in % with its 95 % interval:"]
     verdicts = {"A": f"{first} is better", "B": f"{second} is better"}
     for kind, measures in test.tests.items():
@@ -448,27 +531,39 @@ def comparison_lines(first: str, second: str, test: SystemComparison) -> list[st
 def match_scores(trials: Trials, path: str, scores: Scores | None = None) -> FloatArray:
     """Return the score of each trial; report duplicate and unused scores on standard error.
 
-    scores : content of the file, if it was read before
+    path : file of scores
+    scores : contents of the file, if it was read before; None: read it
     """
     from ..io.trials import match, read_scores
 
     score, duplicates, unused = match(trials, scores or read_scores(path))
     if duplicates:
-        click.echo(f"mvplda: {path}: {duplicates} duplicate score(s)", err=True)
+        click.echo(
+            f"mvplda: warning: {path}: {duplicates} score(s) repeat an earlier score of the same trial",
+            err=True,
+        )
     if unused:
         click.echo(
-            f"mvplda: {path}: {unused} score(s) of trials that are not in the list", err=True
+            f"mvplda: warning: {path}: {unused} score(s) are ignored, because --trials does not list their trials",
+            err=True,
         )
     return score
 
 
 def labels_of_trials(path: str, ids: Coded, label_name: str) -> Coded:
-    """Return the label of each id, read from a map such as utt2spk."""
+    """Return the label of each id, read from a map such as utt2spk.
+
+    label_name : "speaker", "phrase" ..., for the error about an id that the map does not list
+    """
     return ids.renamed(labels_from_map(path, ids.names.tolist(), f"its {label_name}"))
 
 
 def speakers_of_trials(trials: Trials, enrol: str | None, test: str | None) -> Speakers | None:
-    """Return the speakers of the model and of the test of each trial; None without a map for the tests."""
+    """Return the speaker of the model and of the test of each trial; None without a map for the tests.
+
+    enrol : map with the speaker of each model; None: model ids are names of speakers
+    test : map with the speaker of each test
+    """
     if test is None:
         return None
     models = trials.enrol if enrol is None else labels_of_trials(enrol, trials.enrol, "speaker")

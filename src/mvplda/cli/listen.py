@@ -1,4 +1,4 @@
-"""Commands for sound as it arrives: listen, record."""
+"""Commands that read sound from a microphone or a pipe as it arrives: listen, record."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ import click
 
 from .options import OutputFile, extractor_option
 from .verify import (
-    basis_sentence,
+    EnrolledSide,
+    closing_lines,
     decision_options,
-    extract_side,
+    decision_report,
     fault_warnings,
     print_and_exit,
-    probability_lines,
+    profile_options,
 )
 
 if TYPE_CHECKING:
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
     from .options import Command, Texts
 
 METER_WIDTH = 40
+"""Width of the level meter in characters."""
 METER_RANGE_DB = 60.0
-"""Range of the level meter below full scale."""
+"""Range of the level meter in dB: an empty meter is this far below full scale."""
 LOUD_DB, QUIET_DB = -1.0, -40.0
-"""Peaks beyond these are marked as too loud or too quiet."""
+"""Peak levels in dB of full scale: above the first, sound is marked as too loud; below the second, as quiet."""
 
 
 def source_options(command: Command) -> Command:
@@ -41,7 +43,7 @@ def source_options(command: Command) -> Command:
             "--rate",
             type=click.IntRange(4000, 768_000),
             default=16000,
-            help="Samples per second of the source.",
+            help="Samples per second of the microphone or of standard input.",
         ),
         click.option(
             "--pipe",
@@ -58,9 +60,12 @@ def source_options(command: Command) -> Command:
 
 
 def _blocks(pipe: bool, rate: int, device: str | None, notice: str) -> Iterator[bytes]:
-    """Return the blocks of the chosen source.
+    """Return an iterator over blocks of PCM samples (16 bits) from standard input or a microphone.
 
-    notice : text that is shown when the microphone is open
+    pipe : read standard input
+    rate : samples per second
+    device : name or number of the microphone; None: that of the system
+    notice : text that is shown on standard error as soon as the microphone is open
     """
     from ..voice.audio.microphone import microphone_blocks, pcm_blocks
 
@@ -71,7 +76,7 @@ def _blocks(pipe: bool, rate: int, device: str | None, notice: str) -> Iterator[
 
 @contextmanager
 def _ended_by_interrupt() -> Iterator[None]:
-    """Treat Ctrl-C as the end of the sound."""
+    """Return a context in which Ctrl-C ends the block without an error, as the end of the sound does."""
     try:
         yield
     except KeyboardInterrupt:
@@ -81,17 +86,11 @@ def _ended_by_interrupt() -> Iterator[None]:
 @click.command("listen")
 @click.argument("enrolled_source", metavar="[ENROLLED]", required=False)
 @extractor_option(required=False)
-@click.option(
-    "--profiles",
-    "profiles_file",
-    help="Compare with the profile --profile of this file, instead of with ENROLLED.",
-)
-@click.option("--profile", help="Name of the profile that the voice is compared with.")
-@click.option("--phrase", help="Name of the phrase; the profile's other phrases do not match.")
+@profile_options("the sound", "ENROLLED")
 @click.option(
     "--whole",
     is_flag=True,
-    help="Decide at the end only, as error rates are measured; show LLRs until then.",
+    help="Decide once, at the end, as in the measurement of error rates; show only LLRs until then.",
 )
 @source_options
 @decision_options
@@ -113,10 +112,10 @@ def listen_command(
     """Verify a speaker while they speak.
 
     ENROLLED is a sound file, or a folder with several recordings of one person. The LLR is printed after every half
-    second of speech, on standard error. Listening ends when two results in a row are accepted, or reject the voice;
-    after a second of silence, 30 seconds or Ctrl-C. The last result is that of `mvplda verify` for the same sound.
+    second of speech, on standard error. Listening ends when two results in a row accept, or reject the voice; after a
+    second of silence, after 30 seconds, or with Ctrl-C. The last result is that of `mvplda verify` for the same sound.
 
-    Each result before the end is another chance to be accepted: --whole decides once.
+    Each result before the end is another chance for an impostor to be accepted; --whole decides only once.
 
     The exit code is the verdict, as in `mvplda verify`: 0 accept, 1 reject, 2 inconclusive; 3 reports unusable input or
     wrong usage.
@@ -128,50 +127,29 @@ def listen_command(
       arecord -t raw -f S16_LE -r 16000 | mvplda listen enrolled/ --pipe
     """
     from ..scoring.question import Question
-    from ..voice.profile_file import ProfileBook
     from ..voice.stream import SpeechStream
     from ..voice.verification import VoiceModel
 
-    has_profile = profiles_file is not None
-    if (enrolled_source is None) != has_profile or (profile is not None) != has_profile:
-        raise click.UsageError("pass ENROLLED, or --profiles FILE with --profile NAME")
-    if phrase is not None and not has_profile:
-        raise click.UsageError("--phrase is the phrase of a profile: pass --profiles and --profile")
+    enrolled_side = EnrolledSide(enrolled_source, profiles_file, profile, phrase)
+    enrolled_side.check("pass ENROLLED, or --profiles FILE with --profile NAME")
     question = Question(same or None)
-    voices = VoiceModel.load(model, extractors)
-    if profiles_file is None:
-        enrolled = extract_side(voices, str(enrolled_source))
-    else:
-        profiles = ProfileBook(profiles_file)
-        profiles.check(voices.extractor.name)
-        enrolled = profiles.of(str(profile), phrase)
-        voices = voices.deployed(profiles)
+    voices, enrolled = enrolled_side.load(VoiceModel.load(model, extractors))
     point = voices.point(enrolled, question, **point_options)
     far, threshold = point_options["far"], point_options["threshold"]
     stream = SpeechStream(voices, enrolled, rate, question, far=far, threshold=threshold)
     blocks = _blocks(pipe, rate, device, "Listening. Speak now; Ctrl-C ends.")
     result = _listen(stream, blocks, whole)
     decision = result.decision
-    report = {
-        **decision.to_dict(),
-        "verdict": decision.answer,
-        "point": point.to_dict(),
-        "extractor": voices.extractor.name,
-        "seconds": result.seconds,
-        "speech_s": result.speech_s,
-    }
-    lines = [
-        decision.sentence(),
-        f"{point.sentence()} {basis_sentence(voices.bundle, decision.calibrated, point)}",
-    ]
-    if decision.advice:
-        lines.append(decision.advice)
-    lines += [*probability_lines(decision), *fault_warnings(decision.faults)]
-    print_and_exit(decision.answer, report, lines, as_json)
+    report, lines = decision_report(voices, decision, point)
+    report |= {"seconds": result.seconds, "speech_s": result.speech_s}
+    print_and_exit(decision.answer, report, [*lines, *closing_lines(decision)], as_json)
 
 
 def _listen(stream: SpeechStream, blocks: Iterable[bytes], whole: bool) -> StreamUpdate:
-    """Feed blocks into a stream until it is decided or ends; print each result on standard error."""
+    """Feed blocks of sound into a stream, print each result on standard error, and return the last result.
+
+    whole : feed all blocks before the decision; False: stop as soon as the stream is decided
+    """
     from ..voice.audio.microphone import samples_of_pcm
     from ..voice.stream import LONGEST_S
 
@@ -191,7 +169,7 @@ def _listen(stream: SpeechStream, blocks: Iterable[bytes], whole: bool) -> Strea
 
 
 def _update_line(update: StreamUpdate) -> str:
-    """Return one line about a result: the speech so far, the LLR of each view, the verdict."""
+    """Return a line with the seconds of speech so far, the LLR of each view, and the verdict or "continue"."""
     llrs = ", ".join(f"{view} LLR {llr:+.2f}" for view, llr in update.decision.llrs.items())
     verdict = update.decision.answer if update.is_decided else "continue"
     return f"{update.speech_s:5.1f} s of speech: {llrs}; {verdict}"
@@ -210,8 +188,8 @@ def record_command(
 ) -> None:
     """Record a sound file, with a level meter.
 
-    The meter on standard error shows the peak of the last tenth of a second and marks sound that is too loud (clipped)
-    or too quiet. Afterwards, the quality of the recording is measured.
+    The meter on standard error shows the peak level of the last tenth of a second, and marks sound that is too loud
+    (clipped) or too quiet. Afterwards, the length, the speech and the faults of the recording are printed.
 
     \b
     Examples:
@@ -235,7 +213,10 @@ def record_command(
     click.echo(err=True)
     recorded = bytes(data[:limit])
     if not any(recorded):
-        raise AudioError("nothing was recorded: the source gave no sound. Is the microphone muted?")
+        raise AudioError(
+            "nothing was recorded: there were no samples, or only zeros. Check that the microphone is not muted, or "
+            "choose another with --device"
+        )
     quality = measure(samples_of_pcm(recorded), rate)
     write_atomically(output, _wave_file(recorded, rate))
     click.echo(
@@ -247,7 +228,11 @@ def record_command(
 
 
 def _wave_file(data: bytes, rate: int) -> bytes:
-    """Return the bytes of a WAV file with PCM of one channel."""
+    """Return the bytes of a WAV file with one channel of 16-bit samples.
+
+    data : little-endian samples
+    rate : samples per second
+    """
     import io
 
     file = io.BytesIO()
@@ -260,7 +245,7 @@ def _wave_file(data: bytes, rate: int) -> bytes:
 
 
 def _meter(samples: Sound) -> str:
-    """Return a level meter of a block, as wide as every other."""
+    """Return the level meter of a block of samples as text of constant width: bar, peak in dB, remark."""
     peak = max(float(abs(samples).max(initial=0.0)), 1e-6)
     decibels = 20 * math.log10(peak)
     filled = round(METER_WIDTH * max(0.0, 1 + decibels / METER_RANGE_DB))

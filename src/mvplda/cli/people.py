@@ -1,4 +1,4 @@
-"""Command that groups turns by person: people."""
+"""Command that groups the turns of recordings by person: people."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from .options import RATE, extractor_option, output_option
 if TYPE_CHECKING:
     from ..voice.audio.decode import FileSegment
     from ..voice.extractors.extractor import ExtractedVectors
+    from ..voice.people import FoundPeople, Suggestion
     from ..voice.turns import Turn
+    from ..voice.verification import VoiceModel
     from .options import Texts
 
 MAX_OVERRUN_S = 0.5
-"""Seconds that a turn may end after its recording, as in Kaldi."""
+"""Largest time in seconds by which a turn may end after its recording, as in Kaldi; the turn is then shortened."""
 
 
 @click.command("people")
@@ -27,27 +29,31 @@ MAX_OVERRUN_S = 0.5
     "turns_files",
     multiple=True,
     metavar="FILE|FOLDER",
-    help="Turns of the recordings: RTTM, JSON of pyannote.audio or whisperX, a Kaldi file segments, or a folder of "
-    "these. Recordings have the names of their files without suffix. May be repeated.  [default: every recording is "
-    "one turn]",
+    help="Turns of the recordings (who speaks when): an RTTM file, JSON of pyannote.audio or whisperX, a Kaldi file "
+    "segments, or a folder of .rttm and .json files. They name a recording by its file without suffix. May be "
+    "repeated.  [default: every recording is one turn]",
 )
 @extractor_option(required=False)
 @click.option(
     "--model", help="Model of `mvplda train` or `mvplda setup`.  [default: the default model]"
 )
 @click.option(
-    "--far", type=RATE, help="Largest share of pairs of different people to merge by mistake."
+    "--far",
+    type=RATE,
+    help="Choose the threshold that merges at most this share of the pairs of different people.  [default: that of the "
+    "model]",
 )
 @click.option(
     "--known",
     "known_file",
-    help="Profiles of known people: the page suggests their names, and you confirm them.",
+    help="File of profiles of known people (`mvplda profiles add`): the page suggests their names, and you confirm "
+    "them.",
 )
 @click.option(
     "--names",
     "names_file",
-    help="Names that the page saved: instead of writing a page, enrol the people who agreed in the profiles file "
-    "OUTPUT (.npz), or write the turns of all named people to OUTPUT (.rttm).",
+    help="File of names that the page saved. Instead of writing a page, enrol the people who agreed, in the file of "
+    "profiles OUTPUT (.npz), or write the turns of all named people to OUTPUT (.rttm).",
 )
 @output_option(
     "Write an .html page, on which you listen to, confirm and name people, to this file."
@@ -64,10 +70,10 @@ def people_command(
 ) -> None:
     """Group the turns of many recordings by person.
 
-    Prints the number of the person of every turn, its recording, start and end, and its LLR against the other turns of
-    that person. Two people are the same, different, or undecided; the page lists undecided pairs for you to confirm.
-    Turns that overlap in time are never assigned to one person. Nobody is enrolled, and no known name is used, until
-    you confirm it on the page; people who did not agree to it are never enrolled.
+    Prints a line per turn: the number of its person, its recording, its start and end in seconds, and its LLR against
+    the other turns of that person. If it is undecided whether two groups of turns are one person, the page lists the
+    pair for you to decide. Turns that overlap in time are never assigned to one person. Nobody is enrolled, and no
+    known name is used, until you confirm it on the page; people who did not agree are never enrolled.
 
     \b
     Examples:
@@ -78,11 +84,9 @@ def people_command(
     """
     from ..atomic_files import write_atomically
     from ..voice.audio.folders import list_recordings
-    from ..voice.people import find_people, suggest_names
+    from ..voice.people import find_people
     from ..voice.people_page import people_page
-    from ..voice.profile_file import ProfileBook
-    from ..voice.setup_report import skipped_lines
-    from ..voice.turns import Turn, read_named_turns, read_turns, rttm
+    from ..voice.turns import read_named_turns, read_turns, rttm
     from ..voice.verification import VoiceModel
 
     if names_file is not None and output.endswith(".rttm"):
@@ -91,79 +95,131 @@ def people_command(
     listed = list_recordings(list(recordings))
     whole_files = dict(zip(listed.ids, listed.files, strict=True))
     sounds = _read_headers(whole_files)
-    turns = []
-    for name, sound in sounds.items():
-        whole_file = whole_files[name]
-        # a table may list a segment of a file
-        end = sound.frames if whole_file.length is None else whole_file.start + whole_file.length
-        turns.append(Turn(name, whole_file.start / sound.samplerate, end / sound.samplerate))
-    if turns_files:
-        turns = [turn for file in turns_files for turn in read_turns(file)]
     if names_file is not None:
         turns = _turns_with_consent(names_file)
+    elif turns_files:
+        turns = [turn for file in turns_files for turn in read_turns(file)]
+    else:
+        turns = _whole_turns(whole_files, sounds)
     voices = VoiceModel.load(model, extractors)
-    extracted = voices.extractor.extract(
-        _turn_segments(turns, whole_files, sounds), on_error="skip"
-    )
-    names = [f"{turn.recording} at {turn.start:.2f} s" for turn in turns]
-    for line in skipped_lines(names, extracted)[:5]:
-        click.echo(f"mvplda: warning: a turn is skipped: {line}", err=True)
-    used_turns = [turns[row] for row in extracted.rows]
+    used_turns, extracted = _extract_turns(voices, turns, whole_files, sounds)
     if names_file is not None:
         _enrol_turns(output, voices.extractor.name, used_turns, extracted)
         return
     grouping = find_people(voices.bundle, extracted.X, used_turns, far=far)
     suggestions = []
     if known_file is not None:
-        known = ProfileBook(known_file)
-        known.all_vectors()
-        known.check(voices.extractor.name)
-        suggestions = suggest_names(voices, extracted, used_turns, grouping, known, far)
+        suggestions = _suggest_known(known_file, voices, extracted, used_turns, grouping, far)
     sound_files = {name: whole_file.path for name, whole_file in whole_files.items()}
     page = people_page(grouping, used_turns, sound_files, suggestions)
     write_atomically(output, page.encode())
-    for person, fit, turn in zip(grouping.person, grouping.fits, used_turns, strict=True):
+    _show_grouping(grouping, used_turns, suggestions, output)
+
+
+def _whole_turns(
+    whole_files: Mapping[str, FileSegment], sounds: Mapping[str, SoundHeader]
+) -> list[Turn]:
+    """Return one turn per recording, from its beginning to its end."""
+    from ..voice.turns import Turn
+
+    turns = []
+    for name, sound in sounds.items():
+        whole_file = whole_files[name]
+        # a table may list a segment of a file
+        end = sound.frames if whole_file.length is None else whole_file.start + whole_file.length
+        turns.append(Turn(name, whole_file.start / sound.samplerate, end / sound.samplerate))
+    return turns
+
+
+def _extract_turns(
+    voices: VoiceModel,
+    turns: Sequence[Turn],
+    whole_files: Mapping[str, FileSegment],
+    sounds: Mapping[str, SoundHeader],
+) -> tuple[list[Turn], ExtractedVectors]:
+    """Return the turns with usable speech and their vectors; warn of the first five other turns."""
+    from ..voice.setup_report import skipped_lines
+
+    segments = _turn_segments(turns, whole_files, sounds)
+    extracted = voices.extractor.extract(segments, on_error="skip")
+    names = [f"{turn.recording} at {turn.start:.2f} s" for turn in turns]
+    for line in skipped_lines(names, extracted)[:5]:
+        click.echo(f"mvplda: warning: a turn is skipped: {line}", err=True)
+    return [turns[row] for row in extracted.rows], extracted
+
+
+def _suggest_known(
+    known_file: str,
+    voices: VoiceModel,
+    extracted: ExtractedVectors,
+    turns: Sequence[Turn],
+    grouping: FoundPeople,
+    far: float | None,
+) -> list[Suggestion]:
+    """Return suggestions of names for the found people, from a file of profiles of known people."""
+    from ..voice.people import suggest_names
+    from ..voice.profile_file import ProfileBook
+
+    known = ProfileBook(known_file)
+    known.all_vectors()
+    known.check(voices.extractor.name)
+    return suggest_names(voices, extracted, turns, grouping, known, far)
+
+
+def _show_grouping(
+    grouping: FoundPeople, turns: Sequence[Turn], suggestions: Sequence[Suggestion], output: str
+) -> None:
+    """Print a line per turn; on standard error, the suggested names and a summary with the path of the page."""
+    for person, fit, turn in zip(grouping.person, grouping.fits, turns, strict=True):
         click.echo(f"{person + 1}\t{turn.recording}\t{turn.start:.2f}\t{turn.end:.2f}\t{fit:.1f}")
     for suggestion in suggestions:
         likelihood = "probably" if suggestion.is_probable else "perhaps"
         click.echo(
             f"person {suggestion.person + 1} is {likelihood} {suggestion.name} (LLR {suggestion.llr:+.1f}): confirm "
-            "it on the page",
+            "the name on the page",
             err=True,
         )
     count = int(grouping.person.max()) + 1
     click.echo(
-        f"{count} people in {len(used_turns)} turns, {len(grouping.undecided_pairs)} pairs to decide: {output}",
+        f"{count} people in {len(turns)} turns, {len(grouping.undecided_pairs)} pairs to decide: open {output}",
         err=True,
     )
 
 
 def _turns_with_consent(names_file: str) -> list[Turn]:
-    """Return the turns of the named people who agreed to be enrolled; report the others."""
+    """Return the turns of the named people who agreed to be enrolled; name the others on standard error.
+
+    names_file : file that the page of `mvplda people` saved
+
+    Raises `DataError` if nobody agreed.
+    """
     from ..exceptions import DataError
     from ..voice.turns import read_named_turns
 
     turns, agreed = read_named_turns(names_file)
     for name in dict.fromkeys(turn.name or "" for turn in turns):
         if name not in agreed:
-            click.echo(f"{name}: not enrolled, because the page has no consent", err=True)
+            click.echo(
+                f"{name}: not enrolled, because 'agreed to be recognised' was not ticked on the page",
+                err=True,
+            )
     if not agreed:
         raise DataError(
-            f"{names_file}: nobody agreed to be recognised in other recordings: nobody is enrolled. To name turns, "
-            "write an .rttm file: -o named.rttm"
+            f"{names_file}: nobody agreed to be recognised in other recordings, so nobody is enrolled. Tick their "
+            "consent on the page and save the names again; or write the turns with names alone: -o named.rttm"
         )
     return [turn for turn in turns if turn.name in agreed]
 
 
 class SoundHeader(Protocol):
-    """Length and rate of a sound file."""
+    """Length of a sound file in samples per channel (`frames`), and samples per second (`samplerate`)."""
 
     frames: int
     samplerate: int
 
 
 def _read_headers(whole_files: Mapping[str, FileSegment]) -> dict[str, SoundHeader]:
-    """Return the header (length and rate) of each recording; warn of unreadable files and skip them."""
+    """Return the header (length and rate) of each recording by name; warn of unreadable files and leave them out."""
     from .._optional import need
 
     soundfile = need("soundfile")
@@ -181,15 +237,21 @@ def _read_headers(whole_files: Mapping[str, FileSegment]) -> dict[str, SoundHead
 def _turn_segments(
     turns: Sequence[Turn], whole_files: Mapping[str, FileSegment], sounds: Mapping[str, SoundHeader]
 ) -> list[FileSegment]:
-    """Return the segment of a recording for each turn."""
+    """Return the segment of a sound file for each turn.
+
+    whole_files : file or listed segment of each recording, by name
+    sounds : header of each readable recording, by name
+
+    Raises `DataError` for a turn of a recording that is missing or unreadable.
+    """
     from ..exceptions import DataError
 
     segments = []
     for turn in turns:
         if turn.recording not in sounds:
             raise DataError(
-                f"a turn names the recording {turn.recording!r}, which is missing or unreadable; readable recordings: "
-                f"{', '.join([*sounds][:3])}"
+                f"a turn is of the recording {turn.recording!r}, which is missing or unreadable; readable recordings: "
+                f"{', '.join([*sounds][:3]) or 'none'}. Pass the folder that holds it"
             )
         sound = sounds[turn.recording]
         first = round(turn.start * sound.samplerate)
@@ -204,7 +266,12 @@ def _turn_segments(
 def _enrol_turns(
     file: str, network: str, turns: Sequence[Turn], extracted: ExtractedVectors
 ) -> None:
-    """Enrol people by their turns; turns of one recording belong to one session."""
+    """Add the vectors of turns to the profiles of their people; turns of one recording are one session.
+
+    file : file of profiles, which is created if it does not exist
+    network : name of the extractor
+    turns : named turns, one per vector of `extracted`
+    """
     from ..voice.profile_file import ProfileBook
 
     book = ProfileBook(file)

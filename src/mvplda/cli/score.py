@@ -1,9 +1,9 @@
-"""Commands that score trials: score, calibrate."""
+"""Commands that score trials and calibrate scores: score, calibrate."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -12,6 +12,7 @@ from .options import COUNT, QUIET, KeyValue, OutputFile, labels_from_map, unique
 if TYPE_CHECKING:
     from .._typing import Names
     from ..bundle import Bundle
+    from ..io.trials import Trials
     from ..scoring.profiles import Profiles
     from ..scoring.question import Question
     from .options import Pairs, Texts
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 @click.command("score")
 @click.argument("model")
 @click.option(
-    "--enrol", help="File with the vectors that are enrolled.  [default: the vectors of --test]"
+    "--enrol", help="File with the vectors of the models.  [default: the vectors of --test]"
 )
 @click.option(
     "--models",
@@ -28,26 +29,26 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--profiles",
-    help="File of `mvplda profiles add`, instead of --enrol and --models.",
+    help="Score the profiles in this file of `mvplda profiles add`, instead of --enrol and --models.",
 )
 @click.option(
     "--test",
     "tests",
     required=True,
-    help="File with the test vectors, or pattern of several, such as 'vectors/part-*.npz'.",
+    help="File with the test vectors, or pattern of several files, such as 'vectors/part-*.npz'.",
 )
 @click.option(
     "--trials",
     multiple=True,
-    help="List of trials to score (model id, test id); the output has its order. May be repeated for shards, also as a "
-    "pattern.  [default: every model against every test]",
+    help="List of trials to score (model id, test id); the scores have the order of the list. For shards, it may be "
+    "repeated or be a pattern of several lists.  [default: every model against every test]",
 )
 @click.option(
     "-o",
     "--output",
     default="-",
     type=OutputFile(sharded=True),
-    help="Write the scores to this file; - is standard output. With {shard} in the name of a .parquet file, write a "
+    help="Write the scores to this file; - is standard output. With {shard} in the name of a .parquet file, write one "
     "shard per list of trials, or per range of models.",
 )
 @click.option(
@@ -65,13 +66,14 @@ if TYPE_CHECKING:
 @click.option(
     "--known",
     type=KeyValue(),
-    help="VIEW=FILE: use the claimed class of VIEW per model from FILE (model id, class). A class of the training data "
-    "makes the score more accurate; other classes are ignored, and a warning counts them.",
+    help="VIEW=FILE: the claimed class of each model in VIEW, such as its phrase, is in FILE (model id, class). A "
+    "class that the model was trained on makes scores more accurate; other classes are ignored, and a warning counts "
+    "them.",
 )
 @click.option(
     "--shard-size",
     type=COUNT,
-    help="Number of models per shard, without lists of trials.  [default: as many as have ten million pairs]",
+    help="Number of models per shard if there is no --trials.  [default: the number with ten million pairs per shard]",
 )
 @click.option("--workers", type=COUNT, default=1, help="Number of processes that score shards.")
 @click.option(
@@ -97,8 +99,8 @@ def score_command(
 ) -> None:
     """Compute log-likelihood ratios of trials or of all pairs.
 
-    Scores are natural logarithms; higher scores favour the target hypothesis. Shards are resumed by the notes
-    PART.finished beside them.
+    Scores are natural logarithms of likelihood ratios; higher scores favour the target hypothesis. A finished shard has
+    a note PART.finished beside it: run the same command again to compute only the missing shards.
 
     \b
     Examples:
@@ -109,14 +111,7 @@ def score_command(
           -o 'scores/part-{shard}.parquet'
     """
     from ..distributed.outputs import is_sharded
-    from ..distributed.scoring import (
-        all_pairs,
-        enrolled_profiles,
-        read_checked_vectors,
-        score_shards,
-        score_trials,
-    )
-    from ..io.trials import Scores, read_trials, write_scores
+    from ..distributed.scoring import score_shards
     from ..model_files import load_model
     from ..scoring.question import Question
 
@@ -154,7 +149,38 @@ def score_command(
             "such as 'scores/part-{shard}.parquet'"
         )
     system = load_model(model)
-    listed = read_trials(trials[0]) if trials else None
+    list_path = trials[0] if trials else None
+    sides = _read_sides(system, tests, enrol, models, profiles, list_path)
+    claims = None if known is None else _known_classes(system, known, sides.listed.enrol.names)
+    question = Question(same or None, views or None, known=claims)
+    _score_to_file(output, system, sides, question)
+
+
+class Sides(NamedTuple):
+    """Models and tests that are compared, and the list of their trials."""
+
+    enrolled: Profiles
+    tested: Profiles
+    listed: Trials
+
+
+def _read_sides(
+    system: Bundle,
+    tests: str,
+    enrol: str | None,
+    models: str | None,
+    profiles: str | None,
+    list_path: str | None,
+) -> Sides:
+    """Read the vectors of both sides, and enrol those that the list of trials names.
+
+    The paths are those of the options of `mvplda score`; without a list, the trials are all pairs.
+    """
+    from ..distributed.scoring import all_pairs, enrolled_profiles, read_checked_vectors
+    from ..io.trials import read_trials
+
+    # the list is read first: a fault in it is then reported before large files are read
+    listed = None if list_path is None else read_trials(list_path)
     test_set = read_checked_vectors(system, tests)
     if profiles is None:
         enrolled = enrolled_profiles(system, enrol, models, test_set)
@@ -164,32 +190,48 @@ def score_command(
         listed = all_pairs(enrolled, test_set)
     enrolled = enrolled.select(listed.enrol.names)
     tested = system.enrol(test_set.select(listed.test.names).X)
-    claims = None
-    if known is not None:
-        view, path = known
-        classes = system.fitted_scorer.known_names(view)
-        claims = {view: read_claims(view, path, listed.enrol.names, classes)}
-    question = Question(same or None, views or None, known=claims)
+    return Sides(enrolled, tested, listed)
+
+
+def _known_classes(system: Bundle, known: tuple[str, str], models: Names) -> dict[str, Names]:
+    """Return the claimed class of each model by view, from the option --known VIEW=FILE."""
+    view, path = known
+    return {view: read_claims(view, path, models, system.fitted_scorer.known_names(view))}
+
+
+def _score_to_file(output: str, system: Bundle, sides: Sides, question: Question) -> None:
+    """Score the trials of both sides and write the scores to a file, or to standard output for ``-``."""
+    from ..distributed.scoring import score_trials
+    from ..io.trials import Scores, write_scores
+
     _warn_uncalibrated(system, question)
-    scores = score_trials(system, enrolled, tested, listed, question)
-    write_scores(output, Scores(listed.enrol, listed.test, scores))
+    scores = score_trials(system, sides.enrolled, sides.tested, sides.listed, question)
+    write_scores(output, Scores(sides.listed.enrol, sides.listed.test, scores))
 
 
 def _listed_files(patterns: Texts) -> list[str]:
-    """Return the files that match patterns such as ``trials/part-*``, in their order."""
+    """Return the lists of trials that match each pattern such as ``trials/part-*``, sorted per pattern.
+
+    Raises `FileNotFoundError` for a pattern without a match.
+    """
     from glob import glob
 
     files = []
     for pattern in patterns:
         matches = [pattern] if Path(pattern).exists() else sorted(glob(pattern))
         if not matches:
-            raise FileNotFoundError(f"there is no list of trials {pattern}")
+            raise FileNotFoundError(
+                f"--trials {pattern}: there is no such file, and no file matches"
+            )
         files += matches
     return files
 
 
 def _profiles_of_file(bundle: Bundle, path: str) -> Profiles:
-    """Enrol the profiles in a file of `mvplda profiles add`."""
+    """Return the profiles in a file of `mvplda profiles add`, enrolled by the model.
+
+    Raises an error if the profiles are of another extractor than the model.
+    """
     from ..voice.profile_file import ProfileBook
 
     book = ProfileBook(path)
@@ -199,16 +241,25 @@ def _profiles_of_file(bundle: Bundle, path: str) -> Profiles:
 
 
 def _warn_uncalibrated(system: Bundle, question: Question) -> None:
-    """Warn if a calibrated model has no calibration for the question."""
+    """Warn on standard error if the model has calibrations, but none for the question."""
     if system.calibrations and system.calibration(question) is None:
         click.echo(
-            "mvplda: the model is not calibrated for this question: the scores are not calibrated",
+            "mvplda: warning: the model is not calibrated for this question (--same, --given, --known): the scores "
+            "are not calibrated",
             err=True,
         )
 
 
 def read_claims(view: str, path: str, models: Names, classes: Names) -> Names:
-    """Return the claimed class of each model, in the type of the trained classes."""
+    """Return the claimed class of each model, as text or as numbers like the classes of training.
+
+    view : name of the view, for errors
+    path : file with the claimed class of each model
+    models : (n,) ids of the models
+    classes : classes of the view that the model was trained on
+
+    Raises `LabelError` if no claimed class is among `classes`.
+    """
     import numpy as np
 
     from ..exceptions import LabelError
@@ -217,8 +268,8 @@ def read_claims(view: str, path: str, models: Names, classes: Names) -> Names:
     class_by_text = {str(name): name for name in classes.tolist()}
     if not class_by_text.keys() & set(claims):
         raise LabelError(
-            f"none of the classes named in view {view!r} was seen in training: {path} has {claims[:3]}; expected "
-            f"names like {list(class_by_text)[:3]}"
+            f"--known {view}: the model was trained on none of the classes in {path}, which begin with {claims[:3]}; "
+            f"expected classes of training, such as {list(class_by_text)[:3]}"
         )
     if classes.dtype.kind in "iu":
         # an unused number stands for unknown classes, so that all claims have one type
@@ -258,8 +309,8 @@ def calibrate_command(
 ) -> None:
     """Calibrate scores to log-likelihood ratios.
 
-    Trains a calibrator on SCORES with --trials, or applies the calibrator --load to SCORES. A model of
-    `mvplda train --folds 4` needs no further calibration.
+    With --trials, trains a calibrator on SCORES; with --load, applies a saved calibrator to SCORES. The scores of a
+    model of `mvplda train --folds 4` are calibrated already.
 
     \b
     Examples:
@@ -275,7 +326,9 @@ def calibrate_command(
     if source is not None and target is not None:
         raise click.UsageError("--save needs --trials: only a trained calibrator is saved")
     if target is None and output is None:
-        raise click.UsageError("no output: pass --save or --output")
+        raise click.UsageError(
+            "the command would write nothing: pass --save for the calibrator, or --output for calibrated scores"
+        )
     uncalibrated = read_scores(scores)  # read once, because the file may be a pipe
     if key is None:
         calibrator = LinearCalibrator.load(str(source))
@@ -288,7 +341,8 @@ def calibrate_command(
         calibrator = LinearCalibrator().fit(trial_scores, trials.kinds, speakers=speakers)
         if calibrator.n_speakers_ is not None:
             click.echo(
-                f"mvplda: calibrated on the trials of {calibrator.n_speakers_} speakers", err=True
+                f"mvplda: trained the calibrator on trials of {calibrator.n_speakers_} speakers",
+                err=True,
             )
     if target is not None:
         calibrator.save(target)

@@ -1,10 +1,10 @@
-"""Commands that train models: train, stats."""
+"""Commands that train models: train, and stats for large data sets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .._typing import Json, Names
     from ..bundle import Bundle
     from ..io.vectors import VectorSet
+    from ..statistics import SufficientStatistics
     from ..statistics.accumulator import SecondMoment
     from .options import Pairs, Texts
 
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--model",
-    help="Model to train: committee combines two models per extractor and, if it has a clearly lower loss on held-out "
-    "people, one whose interaction, noise and ranks are chosen on them; multiview is the maximum-likelihood model of "
-    "all views; plda is that of one view; cosine compares angles and needs no labels.  "
+    help="Model to train: committee combines two models per extractor, and adds a third model with chosen "
+    "interaction, noise and ranks if it clearly lowers the loss on held-out people; multiview is the "
+    "maximum-likelihood model of all views; plda is that of one view; cosine compares angles and needs no labels.  "
     "[default: committee; multiview for ranks or statistics]",
 )
 @click.option(
@@ -48,8 +49,8 @@ if TYPE_CHECKING:
     "views",
     multiple=True,
     type=KeyValue(bare="full"),
-    help="VIEW: use this view; may be repeated. VIEW=RANK: set the rank of its subspace. A:B is the interaction of A "
-    "and B and needs no labels.  [default: all views with labels]",
+    help="VIEW: use this view; may be repeated. VIEW=RANK: also set the rank of its subspace, a number or full. The "
+    "view A:B is the interaction of A and B and needs no labels of its own.  [default: all views with labels]",
 )
 @click.option(
     "--block",
@@ -76,14 +77,14 @@ if TYPE_CHECKING:
     "--chain",
     type=click.Choice(["standard", "pyannote"]),
     help="Preprocess the vectors of a maximum-likelihood model: standard centres, whitens and normalises the length; "
-    "pyannote is that of pyannote.audio's VBx, as `mvplda convert --as pyannote` needs it.  [default: standard with "
-    "--reduce, else none]",
+    "pyannote is the preprocessing of pyannote.audio's VBx, which `mvplda convert --as pyannote` needs.  [default: "
+    "standard with --reduce, else none]",
 )
 @click.option(
     "--enrolment",
     type=COUNT,
     default=1,
-    help="Number of vectors per profile in later use; held-out trials are made with as many.",
+    help="Number of vectors per profile in later use; error rates are measured with the same number.",
 )
 @click.option(
     "--folds",
@@ -118,8 +119,8 @@ def train_command(
 
     VECTORS is a file (.scp, .ark, .npz, .parquet, .csv), a Kaldi data folder, or a file of `mvplda stats`.
 
-    The default is a committee, calibrated for every question on held-out people, with thresholds measured on them. The
-    commands verify, identify, score, serve, info and convert accept the output file.
+    The default model is a committee. It is calibrated for every question on held-out people, and its thresholds are
+    measured on them. The commands verify, identify, score, serve, info and convert accept the output file.
 
     \b
     Examples:
@@ -181,7 +182,14 @@ def train_command(
 def _from_statistics(
     path: str, model: str, ranks: Mapping[str, int | None], options: Json, progress: bool
 ) -> Bundle:
-    """Fit a model to a file of statistics."""
+    """Fit a model to a file of statistics, and return it as an uncalibrated bundle without preprocessing.
+
+    path : file of `mvplda stats`
+    model : name of the model
+    ranks : rank by view, None for the largest; empty: all views of the statistics
+    options : parameters of the model, from --set
+    progress : show the progress of the fit on standard error
+    """
     from ..bundle import Bundle
     from ..models import find_scorers
     from ..statistics import SufficientStatistics
@@ -190,7 +198,8 @@ def _from_statistics(
     scorer_class: Any = find_scorers().get(model)
     if not hasattr(scorer_class, "fit_statistics"):
         raise click.UsageError(
-            f"--model {model} cannot be fitted to statistics ({path}): use multiview or plda"
+            f"--model {model} cannot be trained on statistics ({path}): pass --model multiview or plda, or train on "
+            "vectors"
         )
     statistics = SufficientStatistics.load(path)
     scorer = scorer_class.with_ranks(ranks or dict.fromkeys(statistics.views), options)
@@ -200,12 +209,12 @@ def _from_statistics(
 
 
 def _parse_sizes(pairs: Mapping[str, str]) -> dict[str, int]:
-    """Return sizes by name as positive integers."""
+    """Return positive integers by name, from texts of the option --block NAME=WIDTH."""
     return {name: _parse_size(name, text, "a positive integer") for name, text in pairs.items()}
 
 
 def _parse_ranks(pairs: Mapping[str, str]) -> dict[str, int | None]:
-    """Return ranks by view; None stands for "full"."""
+    """Return the rank by view, from texts of the option --view VIEW=RANK; "full" becomes None."""
     ranks: dict[str, int | None] = {}
     for view, text in pairs.items():
         ranks[view] = None
@@ -215,15 +224,29 @@ def _parse_ranks(pairs: Mapping[str, str]) -> dict[str, int | None]:
 
 
 def _parse_size(name: str, text: str, expected: str) -> int:
+    """Return a positive integer; raise a usage error for other text, with a description of what was expected."""
     if not text.isdecimal() or int(text) == 0:
-        raise click.UsageError(f"expected {expected} as size of {name}; got {text!r}")
+        raise click.UsageError(f"{name}={text}: expected {expected} after {name}=")
     return int(text)
 
 
 def read_labelled_vectors(
     path: str, sources: Mapping[str, str], views: Iterable[str] = (), required: bool = True
 ) -> tuple[VectorSet, dict[str, Names]]:
-    """Read vectors, and their labels by view from columns of their file or from lists."""
+    """Read vectors, and their labels by view.
+
+    Parameters
+    ----------
+    path : file of vectors, or Kaldi data folder
+    sources : column of the file, or path of a list, by view (--labels); other labels are searched beside the vectors
+    views : views of the model; empty: those of `sources`, else speaker and phrase as far as they have labels
+    required : raise a usage error if labels of the views, or of speakers, are missing
+
+    Returns
+    -------
+    vectors
+    labels by view, one per vector
+    """
     from ..io import vectors
     from ..io.streams import is_stream
     from ..labels import base_columns
@@ -237,24 +260,33 @@ def read_labelled_vectors(
     if required and missing and (chosen_views or not label_sources):
         columns = () if is_stream(path) else vectors.open_vectors(path).columns
         available = ", ".join(column for column in columns if column not in ("ids", "X"))
-        alternative = f", or a column of {path}, which has {available}" if available else ""
+        alternative = ""
+        if available:
+            alternative = f", or --labels {missing[0]}=COLUMN with a column of {path}: {available}"
         raise click.UsageError(
-            f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{alternative}"
+            f"the labels of {missing[0]} are missing: pass --labels {missing[0]}=FILE{alternative}"
         )
     data, table = vectors.read_labelled(path, label_sources)
     return data, {view: table[view] for view in candidates if view in table}
 
 
 def refuse_unused(labels: Iterable[str], views: Sequence[str]) -> None:
-    """Raise an error if labels are passed for a view that is not used."""
+    """Raise a usage error if --labels names a view that is not among the model's views.
+
+    labels : views of --labels
+    views : base views of the model; empty: no check
+    """
     for view in labels:
         if views and view not in views:
             used = ", ".join(views)
-            raise click.UsageError(f"--labels {view}=...: no view uses it; the views are {used}")
+            raise click.UsageError(
+                f"--labels {view}=... is not used: the views of the model are {used}. Leave it out, or add --view "
+                f"{view}"
+            )
 
 
 def summary_lines(bundle: Bundle) -> list[str]:
-    """Return lines with the model, its classes, what was chosen, and error rates on held-out people."""
+    """Return lines about a trained model: its classes, the chosen settings, and error rates on held-out people."""
     from ..training import selection_lines
 
     card = bundle.card or {}
@@ -282,10 +314,12 @@ def summary_lines(bundle: Bundle) -> list[str]:
     "--view",
     "views",
     multiple=True,
-    help="View, or interaction such as speaker:phrase, whose classes are counted.",
+    help="View, or interaction such as speaker:phrase, whose classes are summed up; may be repeated.  [default: the "
+    "views of --labels]",
 )
 @labels_option(
-    "VIEW=SOURCE: read the labels of VIEW from this column of the tables, or from this file."
+    "VIEW=SOURCE: read the labels of VIEW from this column of the shards, or from this file, such as utt2spk. May be "
+    "repeated."
 )
 @click.option(
     "-o",
@@ -297,8 +331,9 @@ def summary_lines(bundle: Bundle) -> list[str]:
 @click.option(
     "--ranges",
     type=COUNT,
-    help="Divide the classes of the first view into this number of ranges, and write a file per range, so that no "
-    "worker holds the sums of all classes; for speakers in random order. Needs --work-dir.",
+    help="Divide the classes of the first view into this number of ranges, and write a file of statistics per range, "
+    "so that no worker holds the sums of all classes. Use it if each shard has vectors of many speakers. Needs "
+    "--work-dir.",
 )
 @click.option(
     "--second-moment",
@@ -308,7 +343,8 @@ def summary_lines(bundle: Bundle) -> list[str]:
 )
 @click.option(
     "--work-dir",
-    help="Store finished shards in this folder; run the same command again to resume after an interruption.",
+    help="Store the statistics of finished shards in this folder; run the same command again to resume after an "
+    "interruption.",
 )
 @click.option(
     "--scheduler",
@@ -318,7 +354,7 @@ def summary_lines(bundle: Bundle) -> list[str]:
     "--workers",
     type=COUNT,
     default=1,
-    help="Number of processes; each reads a shard at a time.",
+    help="Number of processes that read shards.",
 )
 @QUIET
 def stats_command(
@@ -335,7 +371,7 @@ def stats_command(
 ) -> None:
     """Sum up large sets of vectors in shards, for train.
 
-    SHARDS are files of vectors (.parquet, .npz, .scp, .ark, .csv) or files of statistics, which are added up. A
+    SHARDS are files of vectors (.parquet, .npz, .scp, .ark, .csv), or files of earlier statistics, which are added. A
     duplicate id in a shard is an error, because its vector would be counted twice.
 
     \b
@@ -347,12 +383,10 @@ def stats_command(
       mvplda stats old.safetensors new.safetensors -o both.safetensors
     """
     from ..distributed.outputs import is_sharded
-    from ..distributed.shards import gather
     from ..io.vectors import read_extractor
     from ..labels import base_columns
-    from ..statistics import SufficientStatistics, merge
+    from ..statistics import SufficientStatistics
     from ..statistics.record import holds_statistics
-    from .files import text_lines
 
     statistics = {
         path: SufficientStatistics.load(path) for path in shards if holds_statistics(path)
@@ -360,60 +394,102 @@ def stats_command(
     vector_files = [path for path in shards if path not in statistics]
     label_sources = unique_pairs("--labels", labels)
     if vector_files and not views and not labels:
-        raise click.UsageError("name the views: --view speaker, or --labels speaker=FILE")
+        raise click.UsageError(
+            "the views are missing: pass --view speaker, or --labels speaker=FILE, to say whose classes are summed up"
+        )
     refuse_unused(label_sources, base_columns(views))
     extractors = {path: sums.sources.get("extractor") for path, sums in statistics.items()}
     extractors |= {path: read_extractor(path) for path in vector_files}
-    sources: Json = {"added": list(statistics), "extractor": _common_extractor(extractors)}
     if (ranges is not None) != is_sharded(output):
         raise click.UsageError(
             "--ranges and -o with {shard} in the name need each other: pass both"
         )
-    if ranges is not None:
-        if work_dir is None:
-            raise click.UsageError("--ranges needs a folder for its parts: pass --work-dir")
-        for path in statistics:
-            raise click.UsageError(f"--ranges reads vectors, {path} has statistics: leave it out")
-        from ..distributed.ranges import gather_ranges
-
-        files = gather_ranges(
-            vector_files,
-            output,
-            label_sources,
-            views or None,
-            ranges=ranges,
-            work_dir=work_dir,
-            second_moment=second_moment,
-            scheduler=scheduler,
-            workers=workers,
-            extractor=_common_extractor(extractors),
-            verbose=int(not quiet),
+    options = StatsOptions(second_moment, work_dir, scheduler, workers, int(not quiet))
+    extractor = _common_extractor(extractors)
+    if ranges is None:
+        _write_statistics(
+            output, statistics, vector_files, label_sources, views, extractor, options
         )
-        if not quiet:
-            click.echo(f"wrote the statistics of {len(files)} ranges of classes", err=True)
         return
+    if statistics:
+        path = next(iter(statistics))
+        raise click.UsageError(f"--ranges reads vectors, {path} has statistics: leave it out")
+    _write_ranges(output, vector_files, label_sources, views, ranges, extractor, options)
+
+
+class StatsOptions(NamedTuple):
+    """Options of `mvplda stats` that the functions of `mvplda.distributed` take under the same names."""
+
+    second_moment: SecondMoment
+    work_dir: str | None
+    scheduler: str | None
+    workers: int
+    verbose: int
+
+
+def _write_statistics(
+    output: str,
+    statistics: Mapping[str, SufficientStatistics],
+    vector_files: Sequence[str],
+    label_sources: Mapping[str, str],
+    views: Texts,
+    extractor: str | None,
+    options: StatsOptions,
+) -> None:
+    """Add the statistics of shards of vectors to earlier statistics, and write the sum to one file.
+
+    statistics : earlier statistics by path of their file
+    """
+    from ..distributed.shards import gather
+    from ..statistics import merge
+    from .files import text_lines
+
+    terms = dict(statistics)
+    sources: Json = {"added": list(statistics), "extractor": extractor}
     if vector_files:
-        gathered = gather(
-            vector_files,
-            label_sources,
-            views or None,
-            second_moment=second_moment,
-            work_dir=work_dir,
-            scheduler=scheduler,
-            workers=workers,
-            verbose=int(not quiet),
-        )
-        statistics[f"{len(vector_files)} shards"] = gathered
+        gathered = gather(vector_files, label_sources, views or None, **options._asdict())
+        terms[f"{len(vector_files)} shards"] = gathered
         sources |= {"vectors": gathered.n, "shards": len(vector_files)}
-    result = merge(list(statistics.values()), list(statistics))
-    result = replace(result, sources=sources)
+    result = replace(merge(list(terms.values()), list(terms)), sources=sources)
     result.save(output)
-    if not quiet:
+    if options.verbose:
         click.echo("\n".join(text_lines(result.describe())), err=True)
 
 
+def _write_ranges(
+    output: str,
+    vector_files: Sequence[str],
+    label_sources: Mapping[str, str],
+    views: Texts,
+    ranges: int,
+    extractor: str | None,
+    options: StatsOptions,
+) -> None:
+    """Write the statistics of shards of vectors to one file per range of classes."""
+    from ..distributed.ranges import gather_ranges
+
+    if options.work_dir is None:
+        raise click.UsageError(
+            "--ranges needs a folder for the statistics of each shard and range: pass --work-dir"
+        )
+    files = gather_ranges(
+        vector_files,
+        output,
+        label_sources,
+        views or None,
+        ranges=ranges,
+        extractor=extractor,
+        **options._asdict(),
+    )
+    if options.verbose:
+        click.echo(f"wrote {len(files)} file(s) of statistics, one per range of classes", err=True)
+
+
 def _common_extractor(extractors: Mapping[str, str | None]) -> str | None:
-    """Return the extractor of all files; raise an error if files have different extractors."""
+    """Return the extractor of all files; raise an error if files have different extractors.
+
+    extractors : extractor of the vectors by path of their file; None if it is unknown, with a warning
+    """
     from ..persistence import check_same_extractor
 
     first, *remaining = sorted(extractors, key=lambda path: extractors[path] is None)

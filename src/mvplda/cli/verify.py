@@ -1,12 +1,12 @@
-"""Commands that decide about recordings: verify, identify."""
+"""Commands that decide about recordings, and draw words for them: verify, identify, prompt."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import click
 
@@ -26,16 +26,14 @@ EXIT_CODES = {"accept": 0, "reject": 1, "inconclusive": 2}
 """Exit code of each verdict."""
 
 MAX_NAMED_FOLDERS = 3
-"""Number of folders that a warning names."""
+"""Largest number of folders that a warning lists by name."""
 
 
 def decision_options(command: Command) -> Command:
     """Add the options that choose the model, the question and the threshold."""
     for option in (
         JSON,
-        click.option(
-            "--threshold", type=float, help="Threshold: accept if the LLR is at least this value."
-        ),
+        click.option("--threshold", type=float, help="Accept if the LLR is at least this value."),
         click.option(
             "--far",
             type=RATE,
@@ -57,8 +55,74 @@ def decision_options(command: Command) -> Command:
     return command
 
 
+def profile_options(tested: str, recordings: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds the options for a profile as the enrolled side.
+
+    tested : name of the tested side in help texts, such as "ONE"
+    recordings : name of the argument with the recordings that a profile replaces, such as "OTHER"
+    """
+
+    def add_options(command: Command) -> Command:
+        for option in (
+            click.option(
+                "--phrase",
+                help=f"Name of the phrase that {tested} should be; other phrases of the profile do not match.",
+            ),
+            click.option("--profile", help=f"Name of the profile that {tested} is compared with."),
+            click.option(
+                "--profiles",
+                "profiles_file",
+                help=f"Compare {tested} with the profile --profile of this file or folder, instead of with "
+                f"{recordings}.",
+            ),
+        ):
+            command = option(command)
+        return command
+
+    return add_options
+
+
+class EnrolledSide(NamedTuple):
+    """Origin of the enrolled side of a comparison: recordings, or a profile.
+
+    recordings : sound file, or folder of one person; None with a profile
+    profiles_file : file or folder of profiles; None with recordings
+    profile : name of the profile
+    phrase : name of the phrase that must be said; None: any phrase of the profile
+    """
+
+    recordings: str | None
+    profiles_file: str | None
+    profile: str | None
+    phrase: str | None
+
+    def check(self, expected: str) -> None:
+        """Raise a usage error unless the side is either recordings or a profile.
+
+        expected : the two correct ways to call the command, for the error
+        """
+        has_profile = self.profiles_file is not None
+        if (self.recordings is None) != has_profile or (self.profile is not None) != has_profile:
+            raise click.UsageError(expected)
+        if self.phrase is not None and not has_profile:
+            raise click.UsageError(
+                "--phrase selects a phrase of a profile: pass it with --profiles and --profile"
+            )
+
+    def load(self, voices: VoiceModel) -> tuple[VoiceModel, ExtractedVectors]:
+        """Return the model, adapted to the domain of the profiles if there are any, and the enrolled vectors."""
+        from ..voice.profile_file import ProfileBook
+
+        if self.profiles_file is None:
+            return voices, extract_side(voices, str(self.recordings))
+        profiles = ProfileBook(self.profiles_file)
+        profiles.check(voices.extractor.name)
+        enrolled = profiles.of(str(self.profile), self.phrase)
+        return voices.deployed(profiles), enrolled
+
+
 def _check_sources(*sources: str | None) -> None:
-    """Raise an error for a missing file or folder, before networks are loaded or asked for."""
+    """Raise `DataError` for a missing file or folder, before extractors are loaded; None is skipped."""
     from ..exceptions import DataError
 
     for source in sources:
@@ -67,7 +131,10 @@ def _check_sources(*sources: str | None) -> None:
 
 
 def extract_side(voices: VoiceModel, source: str) -> ExtractedVectors:
-    """Return the vectors of a sound file, or of all recordings in the folder of one person."""
+    """Return the vectors of a sound file, or of all recordings in the folder of one person.
+
+    Warns if the folder has the folders of several people.
+    """
     from ..voice.audio.folders import list_recordings
 
     if Path(source).is_dir():
@@ -77,15 +144,15 @@ def extract_side(voices: VoiceModel, source: str) -> ExtractedVectors:
             if len(people) > MAX_NAMED_FOLDERS:
                 examples += ", ..."
             click.echo(
-                f"mvplda: warning: {source} holds {len(people)} folders ({examples}); all their recordings are used "
-                "as recordings of one person: pass the folder of one person",
+                f"mvplda: warning: {source} holds the folders of {len(people)} people ({examples}), and all their "
+                "recordings are used as recordings of one person: pass the folder of one person",
                 err=True,
             )
     return voices.side(list(list_sound_files([source]).values()))
 
 
 def basis_sentence(bundle: Bundle, calibrated: bool, point: OperatingPoint) -> str:
-    """Return a sentence about the model, its calibration and the origin of the threshold."""
+    """Return two sentences: the model and whether it is calibrated for the question; the origin of the threshold."""
     card = bundle.card or {}
     name = card.get("name", card.get("model", "chosen"))
     state = "calibrated for this question" if calibrated else "NOT calibrated for this question"
@@ -96,25 +163,17 @@ def basis_sentence(bundle: Bundle, calibrated: bool, point: OperatingPoint) -> s
 @click.argument("test", metavar="ONE")
 @click.argument("enrolled_source", metavar="[OTHER]", required=False)
 @extractor_option(required=False)
-@click.option(
-    "--profiles",
-    "profiles_file",
-    help="Compare ONE with the profile --profile of this file, instead of with OTHER.",
-)
-@click.option("--profile", help="Name of the profile that ONE is compared with.")
-@click.option(
-    "--phrase",
-    help="Name of the phrase that ONE should be; the profile's other phrases do not match.",
-)
+@profile_options("ONE", "OTHER")
 @click.option(
     "--words",
-    help="Prompted English words, see `mvplda prompt`: ONE must be these words, and the voice alone is compared.",
+    help="English words that `mvplda prompt` printed: ONE must consist of these words, and only the voice is compared.",
 )
 @click.option(
     "--detector",
     "has_detector",
     is_flag=True,
-    help="Also detect replays and resynthesis by the detector of the package; it misses many, see docs/attacks.md.",
+    help="Also detect replayed and synthetic speech with the detector of the package; it misses many attacks, see "
+    "docs/attacks.md.",
 )
 @decision_options
 def verify_command(
@@ -134,8 +193,8 @@ def verify_command(
     """Decide whether two recordings match.
 
     ONE and OTHER are sound files, or folders with several recordings of one person. They match if the speaker and the
-    phrase are the same; --same restricts the comparison to one of them. More recordings on the side of OTHER, the
-    enrolled one, give clearer verdicts.
+    phrase are the same; --same restricts the comparison to one of them. More enrolled recordings (OTHER) give clearer
+    verdicts.
 
     The exit code is the verdict: 0 accept, 1 reject, 2 inconclusive (the LLR lies between the two limits, or a
     recording cannot be used); 3 reports unusable input or wrong usage.
@@ -149,19 +208,21 @@ def verify_command(
       mvplda verify test.wav enrolled/ --words "seven stop two yes"
     """
     from ..scoring.question import Question
-    from ..voice.profile_file import ProfileBook
     from ..voice.prompts import prompted_words, with_prompt
     from ..voice.spoof_detector import load_spoof_detector
     from ..voice.verification import VoiceModel, find_copies
 
-    _check_sides(enrolled_source, profiles_file, profile, phrase)
+    enrolled_side = EnrolledSide(enrolled_source, profiles_file, profile, phrase)
+    enrolled_side.check(
+        "pass two recordings, or one recording with --profiles FILE and --profile NAME"
+    )
     if has_detector and profiles_file is not None:
         raise click.UsageError(
-            "--detector compares ONE with recordings, and profiles hold none: pass recordings as OTHER"
+            "--detector needs recordings on both sides, and a profile contains none: pass recordings as OTHER"
         )
     if words is not None and (same or phrase is not None):
         raise click.UsageError(
-            "--words compares the voice alone: pass it without --same and --phrase"
+            "--words compares only the voice: pass it without --same and --phrase"
         )
     _check_sources(test, enrolled_source)
     question = Question(same or None if words is None else "speaker")
@@ -170,61 +231,53 @@ def verify_command(
     if has_detector:
         voices.detector = load_spoof_detector()
     tested = extract_side(voices, test)
-    if profiles_file is None:
-        enrolled = extract_side(voices, str(enrolled_source))
-    else:
-        profiles = ProfileBook(profiles_file)
-        profiles.check(voices.extractor.name)
-        enrolled = profiles.of(str(profile), phrase)
-        voices = voices.deployed(profiles)
-    bundle = voices.bundle
+    voices, enrolled = enrolled_side.load(voices)
     question = voices.with_countermeasure(question, enrolled, tested) or question
     point = voices.point(enrolled, question, **point_options)
     decision = voices.verify(enrolled, tested, question, **point_options)
     if words is not None:
         decision = with_prompt(decision, prompted_words(words), log_probability)
-    report = {
-        **decision.to_dict(),
-        "verdict": decision.answer,
-        "point": point.to_dict(),
-        "extractor": voices.extractor.name,
-        "quality": {"one": _quality_records(tested), "other": _quality_records(enrolled)},
-    }
-    lines = [
-        decision.sentence(),
-        f"{point.sentence()} {basis_sentence(bundle, decision.calibrated, point)}",
-    ]
+    report, lines = decision_report(voices, decision, point)
+    report["quality"] = {"one": _quality_records(tested), "other": _quality_records(enrolled)}
     if log_probability is not None:
         report["prompt_log_probability"] = log_probability
         lines.append(f"Log probability of the prompted words: {log_probability:.1f}.")
     if has_detector:
         llr = voices.bona_fide_llr(enrolled, tested)
         report["countermeasure_llr"] = llr
-        lines.append(f"Detector: LLR {llr:+.2f} of a person against a replay or a machine.")
-    if decision.advice:
-        lines.append(decision.advice)
-    lines += [*probability_lines(decision), *fault_warnings(decision.faults)]
+        lines.append(
+            f"Detector: LLR {llr:+.2f} for a live person against a replay or synthetic speech."
+        )
+    lines += closing_lines(decision)
     if decision.reason == "suspected_replay" and find_copies(tested, enrolled):
-        lines.append("A recording is on both sides, unchanged or changed: a copy is not accepted.")
+        lines.append(
+            "The same recording, or a changed copy of it, is on both sides: copies are not accepted."
+        )
     print_and_exit(decision.answer, report, lines, as_json)
 
 
-def _check_sides(
-    enrolled_source: str | None, profiles_file: str | None, profile: str | None, phrase: str | None
-) -> None:
-    """Raise an error unless the enrolled side is either recordings or a profile of a file."""
-    if (enrolled_source is None) == (profiles_file is None) or (profiles_file is None) != (
-        profile is None
-    ):
-        raise click.UsageError(
-            "pass two recordings, or one recording with --profiles FILE and --profile NAME"
-        )
-    if phrase is not None and profiles_file is None:
-        raise click.UsageError("--phrase is the phrase of a profile: pass --profiles and --profile")
+def decision_report(
+    voices: VoiceModel, decision: Decision, point: OperatingPoint
+) -> tuple[dict[str, object], list[str]]:
+    """Return the values of a decision for JSON, and the first lines of its text: the verdict and its basis."""
+    report = {
+        **decision.to_dict(),
+        "verdict": decision.answer,
+        "point": point.to_dict(),
+        "extractor": voices.extractor.name,
+    }
+    basis = basis_sentence(voices.bundle, decision.calibrated, point)
+    return report, [decision.sentence(), f"{point.sentence()} {basis}"]
+
+
+def closing_lines(decision: Decision) -> list[str]:
+    """Return the last lines of a decision's text: advice, probabilities of hypotheses, faults of recordings."""
+    advice = [decision.advice] if decision.advice else []
+    return [*advice, *probability_lines(decision), *fault_warnings(decision.faults)]
 
 
 def probability_lines(decision: Decision) -> list[str]:
-    """Return a line per hypothesis with its probability."""
+    """Return a line per hypothesis with its probability in percent."""
     from ..kinds import SPOOF
 
     no_match = "nothing is the same"
@@ -238,13 +291,18 @@ def probability_lines(decision: Decision) -> list[str]:
 
 
 def _log_probability(source: str, words: str) -> float:
-    """Return the log probability of prompted words in a sound file."""
+    """Return the natural-log probability that a sound file holds these words, by the decoder of a speech recogniser.
+
+    Raises a usage error if there are no words, or if the source is a folder.
+    """
     from ..voice.audio.decode import read_audio
     from ..voice.extractors.decoder import load_decoder
     from ..voice.prompts import prompt_log_probability, prompted_words
 
     if Path(source).is_dir() or not words.split():
-        raise click.UsageError("--words needs words, and one sound file that holds them")
+        raise click.UsageError(
+            "--words needs at least one word, and ONE must be a single sound file, not a folder"
+        )
     decoder = load_decoder()
     return prompt_log_probability(decoder, read_audio(source, decoder.rate), prompted_words(words))
 
@@ -254,7 +312,7 @@ def _log_probability(source: str, words: str) -> float:
     "--kind",
     type=click.Choice(["words", "digits"]),
     default="words",
-    help="Kind of words that are drawn at random.",
+    help="Draw from a list of words, or from the digits.",
 )
 @click.option(
     "--count", type=click.IntRange(2, 10), default=4, help="Number of words that are drawn."
@@ -262,8 +320,8 @@ def _log_probability(source: str, words: str) -> float:
 def prompt_command(kind: PromptKind, count: int) -> None:
     """Print random words, to be said for a verification.
 
-    Earlier recordings hold other words. `mvplda verify --words` checks them with the decoder of a recogniser of
-    English (mvplda extractor get sounds --decoder).
+    A recording of somebody from an earlier day does not hold these words. `mvplda verify --words` checks that a
+    recording holds them, with the decoder of a recogniser of English (mvplda extractor get sounds --decoder).
 
     \b
     Example:
@@ -275,11 +333,12 @@ def prompt_command(kind: PromptKind, count: int) -> None:
 
 
 def _quality_records(side: ExtractedVectors) -> list[Json]:
+    """Return the sound quality of each recording of a side, as values for JSON."""
     return [quality.to_dict() for quality in side.qualities]
 
 
 def fault_warnings(faults: Iterable[str]) -> list[str]:
-    """Return a warning for each distinct fault of the recordings."""
+    """Return one warning per distinct fault, such as clipping, from the codes of `mvplda.decisions.FAULTS`."""
     from ..decisions import FAULTS
 
     return [f"Warning: {FAULTS.get(fault, fault)}." for fault in dict.fromkeys(faults)]
@@ -288,7 +347,7 @@ def fault_warnings(faults: Iterable[str]) -> list[str]:
 def print_and_exit(
     verdict: str, report: Mapping[str, object], lines: Sequence[str], as_json: bool
 ) -> NoReturn:
-    """Print the report as JSON or as lines; exit with the code of the verdict."""
+    """Print the report as JSON, or the lines as text; exit with the code of the verdict, see `EXIT_CODES`."""
     click.echo(json.dumps(report) if as_json else "\n".join(lines))
     sys.exit(EXIT_CODES[verdict])
 
@@ -297,9 +356,11 @@ def print_and_exit(
 @click.argument("test")
 @extractor_option(required=False)
 @click.option(
-    "--profiles", "profiles_file", required=True, help="Search the profiles of this file or folder."
+    "--profiles", "profiles_file", required=True, help="Search the profiles in this file or folder."
 )
-@click.option("--top", type=COUNT, default=5, help="Number of candidates to print.")
+@click.option(
+    "--top", type=COUNT, default=5, help="Number of candidates to print, the most likely first."
+)
 @decision_options
 def identify_command(
     test: str,
@@ -315,8 +376,8 @@ def identify_command(
 
     TEST is a sound file, or a folder with several recordings of one person.
 
-    The exit code is the verdict: 0 if a person is identified, 1 if it is none of them, 2 if it is inconclusive; 3
-    reports unusable input or wrong usage. The threshold rises with the number of profiles.
+    The exit code is the verdict: 0 if a person is identified, 1 if nobody enrolled speaks, 2 if the result is
+    inconclusive; 3 reports unusable input or wrong usage. The threshold rises with the number of profiles.
 
     \b
     Example:
