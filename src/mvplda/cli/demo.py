@@ -1,4 +1,4 @@
-"""Command with synthetic voices: demo."""
+"""Command that writes recordings of synthetic voices: demo."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import click
 def demo_command(folder: str) -> None:
     """Write synthetic voices, to try the commands on.
 
-    FOLDER (default: demo) gets 12 recordings of two voices, VOICE/PHRASE/1.ogg, made by espeak-ng: nobody was recorded.
-    Prints commands to try on them, with the verdict to expect, and how to try the page without a microphone.
+    Writes 12 recordings of two voices, VOICE/PHRASE/1.ogg, to FOLDER (default: demo). The speech synthesiser espeak-ng
+    made them: nobody was recorded. Prints commands to try on the recordings, with the result to expect, and a way to
+    try the web page without a microphone.
 
     \b
     Example:
@@ -36,14 +37,14 @@ def demo_command(folder: str) -> None:
         for name in default_recipes():
             cached_file(name)
     except FetchError:
-        click.echo("mvplda extractor get        # first, once: the networks")
+        click.echo("mvplda extractor get    # run this once, first: fetches the networks")
     tries = {
         f"mvplda verify {key / '1.ogg'} {key / '2.ogg'}": "the same voice and words: accepted",
         f"mvplda verify {key / '1.ogg'} {door / '2.ogg'}": "other words: rejected",
         f"mvplda verify {key / '1.ogg'} {other / '2.ogg'}": "another voice: rejected",
-        f"mvplda profiles add {root / 'voices.npz'} hugo {key}": "enrols a voice",
+        f"mvplda profiles add {root / 'voices.npz'} hugo {key}": "enrols the voice of hugo",
         f"mvplda identify {key / '3.ogg'} --profiles {root / 'voices.npz'}": "finds hugo",
-        "mvplda serve": "the page: choose these files instead of the microphone",
+        "mvplda serve": "starts the web page: choose these files instead of the microphone",
     }
     for command, result in tries.items():
         click.echo(f"{command}    # {result}")

@@ -23,7 +23,16 @@ if TYPE_CHECKING:
 
 
 class ExperimentOptions(TypedDict):
-    """Options shared by both commands; only experiment has `extractors`."""
+    """Options shared by the commands experiment and reproduce; only experiment has `extractors`.
+
+    quiet : show no progress
+    root : folder or file of the corpus
+    output : folder of the results; None: COMMAND-CORPUS
+    config : TOML file with the settings; None: those of a recipe
+    changes : names and new values of single settings (--set)
+    vectors : files of existing vectors
+    systems : systems or groups of systems to evaluate
+    """
 
     quiet: bool
     root: Path | None
@@ -36,7 +45,7 @@ class ExperimentOptions(TypedDict):
 
 
 class CorpusCommand(click.Command):
-    """Command whose help lists the registered corpora with their root and options."""
+    """Command whose help ends with a list of the corpora: name, description of ROOT, and options."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from ..paper.corpora import CORPORA
@@ -51,7 +60,7 @@ class CorpusCommand(click.Command):
 
 
 def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the arguments and options of a corpus, its settings, its vectors and the output folder."""
+    """Add the arguments CORPUS and ROOT, and the options of both commands, see `ExperimentOptions`."""
     for option in (
         QUIET,
         click.option(
@@ -60,18 +69,18 @@ def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
             "changes",
             multiple=True,
             type=KeyValue(),
-            help="SECTION.NAME=VALUE: change one setting of the recipe or the file. May be repeated.",
+            help="SECTION.NAME=VALUE: change one setting of the recipe, or of the file of --config. May be repeated.",
         ),
         click.option(
             "-c",
             "--config",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="Read the settings from this TOML file instead of a recipe.",
+            help="Read the settings from this TOML file instead of from a recipe.",
         ),
         click.option(
             "-r",
             "--recipe",
-            help="Train a network with this recipe: small, paper or paper-without-pretraining.  "
+            help="Train a network with the settings of this recipe: small, paper or paper-without-pretraining.  "
             "[default: small; paper for reproduce]",
         ),
         click.option(
@@ -96,16 +105,16 @@ def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.command("experiment", cls=CorpusCommand)
 @corpus_options
 @labels_option(
-    "VIEW=FILE: read the classes of a view from FILE, such as utt2spk, or from a column of the vectors' file; the "
-    "speaker first. Only for the corpus vectors.  [default: the columns speaker and phrase, or the files utt2spk and "
-    "utt2phrase in the same folder]"
+    "VIEW=FILE: read the classes of a view from FILE, such as utt2spk; VIEW=COLUMN: from a column of the file of "
+    "vectors. Pass the view of speakers first. Only for the corpus named vectors.  [default: the columns speaker and "
+    "phrase, or the files utt2spk and utt2phrase in the same folder]"
 )
 @extractor_option(required=False)
 @click.option(
     "--systems",
     multiple=True,
-    help="Evaluate this system. The group paper selects the paper's systems, jplda-interaction and best; the group all "
-    "selects every system. May be repeated.  [default: cosine, plda-cell, jplda-printed, jplda-exact, "
+    help="Evaluate this system, or this group of systems: paper stands for the paper's systems, jplda-interaction and "
+    "best; all stands for every system. May be repeated.  [default: cosine, plda-cell, jplda-printed, jplda-exact, "
     "jplda-interaction, plda-prior, jplda-prior and best]",
 )
 def experiment_command(
@@ -130,11 +139,12 @@ def experiment_command(
     """
     if corpus != "vectors" and labels:
         raise click.UsageError(
-            f"-l applies only to the corpus vectors; {corpus} defines its own labels"
+            f"--labels applies only to the corpus named vectors; the corpus {corpus} defines its labels itself: leave "
+            "--labels out"
         )
     if options["vectors"] and options["extractors"]:
         raise click.UsageError(
-            "--vectors and --extractor exclude each other: use existing vectors or extract them"
+            "--vectors and --extractor exclude each other: pass existing vectors, or an extractor that makes them"
         )
     _run("experiment", corpus, recipe or "small", unique_pairs("--labels", labels), options)
 
@@ -182,7 +192,11 @@ def _run(
     labels: dict[str, str],
     options: ExperimentOptions,
 ) -> None:
-    """Run an experiment with the configuration of a recipe or a file and the changes of the command line."""
+    """Run an experiment with the settings of a recipe or a file, changed by the options of the command line.
+
+    command : "experiment" or "reproduce", the start of the default name of the output folder
+    labels : source of the labels by view, for the corpus named vectors
+    """
     from .._optional import load_entry_points
     from ..paper.corpora import CORPORA, load_corpus
     from ..paper.experiment import run_experiment
@@ -207,7 +221,7 @@ def _run(
     name = str(corpus_settings.pop("name"))
     root = options["root"]
     if root is None:
-        raise click.UsageError(f"the corpus {name} needs its ROOT: {CORPORA[name].root}")
+        raise click.UsageError(f"the corpus {name} needs the argument ROOT: {CORPORA[name].root}")
     if labels:
         corpus_settings["labels"] = labels
     loaded = load_corpus(name, root, **corpus_settings)

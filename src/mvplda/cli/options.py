@@ -1,4 +1,4 @@
-"""Options, types of options and input checks that several commands share."""
+"""Options, types of option values and checks of input that several commands share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON with all
 
 
 class KeyValue(click.ParamType):  # type: ignore[type-arg]
-    """Option of the form NAME=VALUE; with `bare`, a NAME alone stands for NAME=`bare`."""
+    """Type of an option value NAME=VALUE, which becomes a pair of texts.
+
+    bare : value of a NAME without "="; empty: the value is required
+    """
 
     name = "name=value"
 
@@ -48,9 +51,9 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
 
 
 class OutputFile(click.ParamType):  # type: ignore[type-arg]
-    """Output file that is checked to be writable before the work starts.
+    """Type of the path of an output file, which is checked to be writable before the work starts.
 
-    sharded : whether the name may contain {shard}, for files whose folder is made
+    sharded : whether the name may contain {shard}; such a name stands for several files and is not checked
     """
 
     name = "text"
@@ -72,17 +75,20 @@ class OutputFile(click.ParamType):  # type: ignore[type-arg]
 
 
 def output_option(help: str) -> Callable[[Command], Command]:
-    """Return the required option -o for an output file."""
+    """Return a decorator that adds the required option -o for an output file, with this help text."""
     return click.option("-o", "--output", required=True, type=OutputFile(), help=help)
 
 
 def labels_option(help: str) -> Callable[[Command], Command]:
-    """Return the option -l VIEW=FILE, which may be repeated."""
+    """Return a decorator that adds the option -l VIEW=FILE, which may be repeated, with this help text."""
     return click.option("-l", "--labels", multiple=True, type=KeyValue(), help=help)
 
 
 def extractor_option(required: bool = True) -> Callable[[Command], Command]:
-    """Return the option -x for one or more extractors."""
+    """Return a decorator that adds the option -x for one or more extractors.
+
+    required : whether the option must be passed
+    """
     return click.option(
         "-x",
         "--extractor",
@@ -90,16 +96,15 @@ def extractor_option(required: bool = True) -> Callable[[Command], Command]:
         multiple=True,
         required=required,
         metavar="NAME|FILE",
-        help="Make vectors with this extractor: a name that `mvplda extractor get` accepts (see `mvplda extractor "
-        "list`), an ONNX file, or a network of `mvplda experiment`. May be repeated; the vectors of several extractors "
-        "are concatenated.",
+        help="Make vectors with this extractor: a name from `mvplda extractor list`, an ONNX file, or a network that "
+        "`mvplda experiment` trained. May be repeated; the vectors of several extractors are concatenated.",
     )
 
 
 def labels_from_map(path: str, ids: Iterable[object], label_name: str) -> list[str]:
-    """Return the label of each id from a map such as utt2spk; raise an error if an id is missing.
+    """Return the label of each id from a map such as utt2spk; raise `LabelError` if the map lacks an id.
 
-    label_name : description of the labels, for the error message
+    label_name : description of a label for the error, such as "its speaker"
     """
     from ..exceptions import LabelError
     from ..io.lists import read_map
@@ -116,7 +121,10 @@ def labels_from_map(path: str, ids: Iterable[object], label_name: str) -> list[s
 
 
 def unique_pairs(option: str, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return NAME=VALUE pairs as a dictionary; refuse two values for one name."""
+    """Return NAME=VALUE pairs as a dictionary; raise a usage error if a name has two different values.
+
+    option : name of the option, for the error
+    """
     value_by_name: dict[str, str] = {}
     for name, value in pairs:
         if value_by_name.setdefault(name, value) != value:
@@ -136,7 +144,7 @@ def parse_value(text: str) -> object:
 
 
 def check_folder(path: Path) -> None:
-    """Raise an error if results cannot be written to a folder; the folder itself may not exist yet."""
+    """Raise an error if files cannot be written to a folder, or if a folder that does not exist cannot be created."""
     from ..atomic_files import check_writable
 
     parent = path

@@ -1,4 +1,4 @@
-"""Command with the profiles of enrolled people: profiles."""
+"""Command that adds, lists and removes the profiles of enrolled people: profiles."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from .options import Texts
 
 MIN_SPEECH_S = 1.0
-"""Seconds of speech that a profile needs."""
+"""Least number of seconds of speech that can be added to a profile at once."""
 
 
 @click.group("profiles", cls=CommandGroup)
 def profiles_command() -> None:
     """Enrol people: add, list and remove their profiles.
 
-    A file of profiles is an .npz file of vectors with the name of the extractor that made them.
+    A file of profiles is an .npz file with the vectors of people's recordings, and the name of their extractor.
     """
 
 
@@ -30,7 +30,10 @@ def profiles_command() -> None:
 @click.argument("name")
 @click.argument("recordings", nargs=-1, required=True, metavar="RECORDING...")
 @extractor_option(required=False)
-@click.option("--model", help="Use the extractors of this model.")
+@click.option(
+    "--model",
+    help="Use the extractors of this model, and compare the recordings by it.  [default: the default model]",
+)
 @click.option(
     "--session",
     help="Name of the session: recordings made in one room, with one microphone, on one day.  [default: a new "
@@ -53,7 +56,8 @@ def add(
 ) -> None:
     """Add recordings to a profile.
 
-    FILE and the profile NAME in it are created if they do not exist.
+    Adds each RECORDING, a sound file or a folder of sound files, to the profile NAME in FILE (.npz). File and profile
+    are created if they do not exist. Warns of recordings that do not match the others of the profile.
 
     Example: mvplda profiles add voices.npz ann ann1.wav ann2.wav
     """
@@ -78,12 +82,13 @@ def add(
     unusable = [path for path, quality in qualities.items() if not quality.usable]
     if unusable:
         raise AudioError(
-            f"{unusable[0]} has no usable speech and cannot be enrolled: see mvplda quality {unusable[0]}"
+            f"{unusable[0]} has no usable speech and cannot be enrolled; mvplda quality {unusable[0]} shows the reason"
         )
     speech = sum(quality.speech_s for quality in extracted.qualities)
     if speech < MIN_SPEECH_S:
         raise AudioError(
-            f"the recordings hold {speech:.2f} s of speech, a profile needs at least {MIN_SPEECH_S:g} s: add recordings"
+            f"the recordings contain {speech:.2f} s of speech, and at least {MIN_SPEECH_S:g} s are needed: pass more "
+            "recordings"
         )
     marks = [quality.digest for quality in extracted.qualities]
     book.add(name, network.name, extracted.X, marks, session, phrase)
@@ -91,16 +96,16 @@ def add(
     bundle = bundle or default_bundle(book.extractor)
     if bundle is not None and session is not None and not session_labels(bundle, [session]):
         click.echo(
-            f"mvplda: warning: the model has no view {SESSION_VIEW!r}: the name of the session is stored in "
-            f"{book.path} and does not affect its answers",
+            f"mvplda: warning: --session has no effect on decisions, because the model has no view {SESSION_VIEW!r}; "
+            f"the name is stored in {book.path}",
             err=True,
         )
     fits = () if bundle is None else book.fits(bundle)[-len(sound_files) :]
     for path, llr in zip(sound_files, fits, strict=False):
         if recording_weights(llr) < 1:
             click.echo(
-                f"mvplda: warning: {path} does not match the other recordings of {name} (LLR {llr:.1f}) and is "
-                "down-weighted",
+                f"mvplda: warning: {path} does not match the other recordings of {name} (LLR {llr:.1f}) and gets less "
+                "weight: check that it is of this person",
                 err=True,
             )
     click.echo(f"{name}: {book.counts()[name]} recording(s) in {book.path}", err=True)
@@ -112,7 +117,7 @@ def add(
 def remove_profiles(file: str, names: Texts) -> None:
     """Remove profiles.
 
-    If one of the names has no profile, nothing is removed.
+    Removes the profile of each NAME from FILE. If any NAME has no profile, nothing is removed.
 
     Example: mvplda profiles remove voices.npz ann bob
     """
@@ -128,7 +133,7 @@ def remove_profiles(file: str, names: Texts) -> None:
 @profiles_command.command("list")
 @click.argument("file")
 def list_profiles(file: str) -> None:
-    """Print the profiles of a file with their numbers of recordings.
+    """Print the name and the number of recordings of each profile in a file.
 
     Example: mvplda profiles list voices.npz
     """

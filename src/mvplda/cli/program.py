@@ -1,7 +1,7 @@
-"""The program ``mvplda``: its table of commands, and how warnings and errors are shown.
+"""The program ``mvplda``: its list of commands, and the display of warnings and errors.
 
-Help needs only the table, so that ``mvplda --help`` imports no command; a command is imported when it is called, and
-imports NumPy and the models inside its function.
+``mvplda --help`` needs only the list here and imports no command. The module of a command is imported when the command
+is called; NumPy and the models are imported inside its function.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .options import Texts
 
 
 class CommandEntry(NamedTuple):
-    """Module of a command in this package, and the summary that its docstring starts with."""
+    """Name of the module of a command in this package, and the first sentence of the command's help."""
 
     module: str
     summary: str
@@ -71,10 +71,10 @@ SECTIONS = {
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 ERROR_CODES = {"verify": 3, "identify": 3, "listen": 3}
-"""Exit codes for errors of commands that answer with exit codes 0, 1 and 2."""
+"""Exit code of errors in the commands whose exit codes 0, 1 and 2 are verdicts; other commands use 1 and 2."""
 
 OUTPUT_OPTIONS = ("-o", "--output", "--report", "--save")
-"""Options that take the name of an output file."""
+"""Options whose value is the name of an output file."""
 
 DEVELOPER_WARNINGS = (
     DeprecationWarning,
@@ -82,11 +82,11 @@ DEVELOPER_WARNINGS = (
     ImportWarning,
     ResourceWarning,
 )
-"""Warnings for developers, which are not shown."""
+"""Types of warnings that concern developers only and are not shown."""
 
 
 class Program(CommandGroup):
-    """Group that loads commands when they are called, and shows warnings and errors as single lines."""
+    """Group of all commands: imports a command when it is called, and shows warnings and errors as single lines."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -139,7 +139,10 @@ def load_plugins(modules: Sequence[str]) -> None:
 
 
 def end_on_sigterm() -> None:
-    """Make SIGTERM raise SystemExit, so that unfinished files are removed."""
+    """Make the signal SIGTERM raise SystemExit, so that temporary files are removed before the program ends.
+
+    Has no effect outside of the main thread, or if the signal has a handler already.
+    """
     if threading.current_thread() is not threading.main_thread():
         return
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -147,20 +150,26 @@ def end_on_sigterm() -> None:
 
 
 def refuse_overwriting(args: Sequence[str]) -> None:
-    """Raise an error if an existing file is named both as output and by another argument."""
+    """Raise a usage error if an existing file is both an output and another argument.
+
+    args : words of the command line
+    """
     words = [word for text in args for word in text.split("=")]
     times = Counter(os.path.realpath(word) for word in words)
     for option, name in pairwise(words):
         is_output = option in OUTPUT_OPTIONS
         if is_output and times[os.path.realpath(name)] > 1 and Path(name).is_file():
             raise click.UsageError(
-                f"{option} {name} would overwrite an input file: choose another output file"
+                f"{option} {name} would overwrite a file that the command also reads: choose another output file"
             )
 
 
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Show each distinct warning once, as a line on standard error; hide those for developers."""
+    """Return a context that shows each distinct warning once, as a line on standard error.
+
+    Warnings for developers (`DEVELOPER_WARNINGS`) are not shown.
+    """
     shown: set[str] = set()
 
     def show(message: object, *_: object, **__: object) -> None:
@@ -178,13 +187,16 @@ def warnings_as_lines() -> Iterator[None]:
 
 
 def single_line(text: str) -> str:
-    """Return a message in one line; text after a blank line, such as a file to fill in, stays as it is."""
+    """Return a message as one line; text after its first blank line, such as a template to fill in, is unchanged."""
     message, blank_line, appendix = text.partition("\n\n")
     return " ".join(message.split()) + blank_line + appendix
 
 
 def _exit_with_error(error: Exception, code: int = 1) -> NoReturn:
-    """Print an error as one line on standard error and exit; print nothing if the reader closed the pipe."""
+    """Print an error as one line on standard error, and exit with a code.
+
+    Prints nothing, and exits with 1, if the program that reads standard output has closed it (`BrokenPipeError`).
+    """
     try:
         click.echo(nl=False)
     except (OSError, ValueError):
@@ -217,7 +229,7 @@ def _exit_with_error(error: Exception, code: int = 1) -> NoReturn:
     "--plugin",
     multiple=True,
     metavar="MODULE",
-    help="Import this module first; it may register scorers, corpora and recipes. May be repeated.",
+    help="Import this Python module first; it may add scorers, calibrators, corpora or recipes. May be repeated.",
 )
 def main(debug: bool, plugin: Texts) -> None:
     """Text-dependent speaker verification, and multi-view PLDA for any vectors with labels.

@@ -1,4 +1,4 @@
-"""Commands of the HTTP service: serve, with its sub-commands for API keys and data keys."""
+"""Commands of the HTTP service: serve, and its sub-commands for API keys, tenants, data keys, checks and audit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 
 
 def settings_option(name: str, field: FieldInfo) -> Callable[[Command], Command]:
-    """Return the option of a setting, with its description and its environment variable as help."""
+    """Return a decorator that adds the option of a setting of the service.
+
+    The help of the option is the description of the setting, its environment variable and its default.
+
+    name : name of the setting in `Settings`
+    field : description, type and default of the setting
+    """
     kind: object = field.annotation
     if get_origin(kind) in (types.UnionType, Union):
         kind = next(member for member in get_args(kind) if member is not type(None))
@@ -44,7 +50,7 @@ def settings_option(name: str, field: FieldInfo) -> Callable[[Command], Command]
 
 
 def settings_options(command: Command) -> Command:
-    """Add an option for each setting of the service."""
+    """Add an option for each setting of the service; none if the extra `serve` is not installed."""
     try:
         from ..serve.settings import Settings
     except MissingExtraError:  # the command raises this error again when it runs
@@ -55,7 +61,10 @@ def settings_options(command: Command) -> Command:
 
 
 def make_settings(options: Mapping[str, object]) -> Settings:
-    """Return the settings: options of the command line, then the environment, then defaults."""
+    """Return the settings of the service from options; missing ones come from the environment, else from defaults.
+
+    Raises a usage error that names the option and the variable of the first invalid setting.
+    """
     from pydantic import ValidationError
 
     from ..serve.settings import Settings
@@ -73,7 +82,7 @@ def make_settings(options: Mapping[str, object]) -> Settings:
 
 
 class ServeGroup(CommandGroup):
-    """Group whose options are settings; without the extra `serve`, every call names the extra to install."""
+    """Group whose options are settings; without the extra `serve`, every call raises `MissingExtraError`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         from ..serve import settings as _  # noqa: F401
@@ -87,9 +96,9 @@ class ServeGroup(CommandGroup):
 def serve_command(ctx: click.Context, /, **options: object) -> None:
     """Verify speakers and phrases over HTTP.
 
-    Runs the service and a web page to try it. Profiles are stored in an SQLite database in the data folder. Requests
-    from the same machine need no API key. The master key is read from MVPLDA_MASTER_KEY, or else from the data folder.
-    Options take precedence over environment variables.
+    Runs the service, and a web page to try it. Profiles are stored in an SQLite database in the data folder, or in the
+    database of --database. Requests from the same machine need no API key. The master key, which encrypts the stored
+    data, is read from MVPLDA_MASTER_KEY, else from the data folder. Options take precedence over environment variables.
 
     \b
     Examples:
@@ -107,7 +116,8 @@ def serve_command(ctx: click.Context, /, **options: object) -> None:
     with closing(app.open_store(settings)) as store:
         if not store.api_keys.names() and not settings.local:
             raise click.UsageError(
-                f"other machines can reach {settings.host}: make an API key first, mvplda serve key NAME --role admin"
+                f"other machines can reach {settings.host}, and there is no API key: make an API key first with  "
+                "mvplda serve key NAME --role admin"
             )
     connections.check_port(settings)
     connections.reserve_file_handles(settings)
@@ -122,7 +132,7 @@ def serve_command(ctx: click.Context, /, **options: object) -> None:
 
 
 def offer_import(settings: Settings, service: Service) -> None:
-    """Print the command that imports the people of the model's folder, if the service has no profile yet."""
+    """Print the command that enrols the people of the folder of --model, if the service has no profile yet."""
     from ..model_files import PROFILES_FILE
 
     folder = settings.model
@@ -130,7 +140,8 @@ def offer_import(settings: Settings, service: Service) -> None:
         return
     if not service.profiles.find(1, None, None, None).items:
         click.echo(
-            f"{folder} also holds the people of its setup: enrol them with mvplda serve --model {quote(str(folder))} "
+            f"{folder} also contains profiles of the people of its setup: to enrol them, run  mvplda serve --model "
+            f"{quote(str(folder))} "
             f"import {quote(str(folder))} --consent TEXT",
             err=True,
         )
@@ -142,32 +153,36 @@ def offer_import(settings: Settings, service: Service) -> None:
     "--role",
     type=click.Choice(["verify", "enrol", "admin"]),
     default="verify",
-    help="Rights of the key: verify, also enrol people, or everything.",
+    help="Rights of the key. verify: only verify. enrol: also enrol people. admin: everything.",
 )
 @click.option(
     "--detail",
     type=click.Choice(["verdict", "halves", "evidence"]),
-    help="What the key sees of a decision.  [default: verdict for the role verify, else evidence]",
+    help="Values of a decision that the key gets: the verdict alone; also one result for the voice and one for the "
+    "phrase; or all LLRs and probabilities.  [default: verdict for the role verify, else evidence]",
 )
 @click.option(
     "--far",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Largest --far that the key may choose.  [default: that of the service for the role verify, else any]",
+    help="Largest false-acceptance rate that requests with the key may ask for.  [default: that of the service for the "
+    "role verify, else any]",
 )
 @click.option(
     "--require",
     type=click.Choice(["none", "challenge", "countermeasure", "either"]),
-    help="Protection that each verification with the key must have.  [default: that of the service]",
+    help="Protection against replays that each verification with the key must have.  [default: that of the service]",
 )
-@click.option("--tenant", help="Tenant whose people the key is for.  [default: the service itself]")
-@click.option("--revoke", is_flag=True, help="Revoke the key with this NAME.")
+@click.option(
+    "--tenant", help="Tenant whose people the key can reach.  [default: the service itself]"
+)
+@click.option("--revoke", is_flag=True, help="Revoke the key NAME instead of making it.")
 @click.pass_obj
 def key(
     settings: Settings, /, name: str, role: str, tenant: str | None, revoke: bool, **policy: Any
 ) -> None:
     """Make or revoke an API key.
 
-    Prints the new key NAME, which cannot be shown again. An earlier key NAME becomes invalid.
+    Makes a key with the name NAME and prints it; it cannot be shown again. An earlier key of that name becomes invalid.
 
     \b
     Examples:
@@ -181,14 +196,14 @@ def key(
     with closing(open_store(settings, is_urgent=True)) as store:
         if tenant is not None and find_tenant(store, tenant) is None:
             raise click.UsageError(
-                f"there is no tenant {tenant}: create it by  mvplda serve tenant {tenant}"
+                f"there is no tenant {tenant}: create it with  mvplda serve tenant {tenant}"
             )
         if not revoke:
             click.echo(store.api_keys.put(name, role, None, KeyPolicy(**policy), tenant))
         elif store.api_keys.drop(name):
             click.echo(f"{name} is revoked")
         else:
-            click.echo(f"no key has the name {name}")
+            click.echo(f"there is no key with the name {name}: nothing to revoke")
 
 
 @serve_command.command("tenant")
@@ -198,21 +213,25 @@ def key(
     "changes",
     multiple=True,
     metavar="SETTING=VALUE",
-    help="NAME=VALUE: setting of the tenant, such as far=0.001; without a value it is that of the service again.",
+    help="SETTING=VALUE: change a setting of the tenant, such as far=0.001. SETTING= resets it to that of the service.",
 )
 @click.option(
-    "--export", is_flag=True, help="Print everything stored of its people, and its audit."
+    "--export", is_flag=True, help="Print all data of its people, and its audit, as lines of JSON."
 )
-@click.option("--erase", is_flag=True, help="Erase its keys, people and audit. Cannot be undone.")
+@click.option(
+    "--erase",
+    is_flag=True,
+    help="Erase the tenant with its keys, people and audit. Cannot be undone.",
+)
 @click.pass_obj
 def tenant_command(
     settings: Settings, /, name: str | None, changes: tuple[str, ...], export: bool, erase: bool
 ) -> None:
     """Make, list, export or erase tenants.
 
-    A tenant is an organisation with people, domain, thresholds, audit and limits of its own, in SQLite files or a
-    schema of PostgreSQL of its own. Calls with its API keys (mvplda serve key NAME --tenant TENANT) reach nothing
-    else. Without NAME, lists the tenants.
+    A tenant is an organisation with its own people, thresholds, audit and limits. Its data are in separate SQLite
+    files, or in a separate schema of PostgreSQL. Requests with its API keys (mvplda serve key NAME --tenant TENANT)
+    reach only its data. Without NAME, lists the tenants.
 
     \b
     Examples:
@@ -248,20 +267,20 @@ def tenant_command(
 @click.option(
     "--consent",
     required=True,
-    help="What these people agreed to: nothing is stored of a person without consent.",
+    help="Text that these people agreed to; it is stored with each of them. Nobody is stored without consent.",
 )
-@click.option("--phrase", help="Phrase of recordings without a name of their phrase.")
-@click.option("--tenant", help="Tenant whose people these are.  [default: the service itself]")
+@click.option("--phrase", help="Phrase of the recordings that have no name of a phrase.")
+@click.option("--tenant", help="Tenant that gets these people.  [default: the service itself]")
 @click.pass_obj
 def import_command(
     settings: Settings, /, source: Path, consent: str, phrase: str | None, tenant: str | None
 ) -> None:
     """Enrol the people of a folder of `mvplda setup`, or of a file of `mvplda profiles`.
 
-    Their recordings pass the checks of an enrolment, without those of sound. If the voice of a further phrase differs
-    from the person's other phrases, it is enrolled with a warning unless somebody else of the file is nearer.
-    Recordings that the service has already are skipped, so the command can be repeated after another setup. A person is
-    found by the userId.
+    SOURCE contains vectors, not sound: they pass the checks of an enrolment, except for those of sound quality. If the
+    voice of a phrase differs from that of the person's other phrases, the phrase is refused if somebody else in SOURCE
+    is nearer, else enrolled with a warning. Recordings that the service has already are skipped, so that the command
+    can be repeated after another setup. The name of a profile becomes the userId of the person.
 
     Example: mvplda serve --model voices/ import voices/ --consent "agreed on paper, 2026"
     """
@@ -280,17 +299,18 @@ def import_command(
         people = open_tenant(service, tenant)
         report = import_people(people, ProfileBook(source), agreed, phrase)
     click.echo(
-        f"{report.created} new people, {report.added} recordings added, {report.present} were there already"
+        f"{report.created} new people, {report.added} recordings added, {report.present} recordings were there already"
     )
     for name, phrases in report.doubtful.items():
         click.echo(
-            f"Warning: {name}: the voice of {', '.join(map(repr, phrases))} differs from the voice of this person's "
-            "other phrases. Nobody else in the file is nearer, so it is enrolled: check that the person said it.",
+            f"mvplda: warning: {name}: the voice of {', '.join(map(repr, phrases))} differs from the voice of this "
+            "person's other phrases. Nobody else in the file is nearer, so that it is enrolled: check that this person "
+            "said it",
             err=True,
         )
     for name, reasons in report.refused.items():
         for reason in dict.fromkeys(reasons):
-            click.echo(f"refused: {name}: {reason} ({reasons.count(reason)} times)")
+            click.echo(f"refused: {name}: {reason} ({reasons.count(reason)} recording(s))")
     if report.refused:
         click.echo(
             "Refused recordings are not enrolled. Check their person and phrase, or record new ones on the service's "
@@ -301,7 +321,7 @@ def import_command(
 
 
 def of_tenant(name: str) -> str:
-    """Return the beginning of a line about a tenant; empty for the service itself."""
+    """Return "tenant NAME: ", the start of a line about a tenant; empty text for the service itself (empty name)."""
     return f"tenant {name}: " if name else ""
 
 
@@ -310,9 +330,10 @@ def of_tenant(name: str) -> str:
 def sweep(settings: Settings) -> None:
     """Delete people without a data key after restoring a backup.
 
-    People who were deleted after the backup was made have no data key and are deleted again; data keys without a person
-    are destroyed. Stop the service first, and provide the current data keys: keys.sqlite in the data folder, or
-    --key-database. Tenants without a data key at all stay as they are.
+    A person's data are encrypted with a data key, which is destroyed when the person is deleted. People who were
+    deleted after the backup was made are in the backup without a data key: they are deleted again. Data keys without
+    a person are destroyed. Stop the service first, and provide the current data keys: keys.sqlite in the data folder,
+    or --key-database. Tenants without any data key are left unchanged.
 
     Example: mvplda serve sweep
     """
@@ -323,7 +344,8 @@ def sweep(settings: Settings) -> None:
     with closing(open_store(settings, is_urgent=True)) as store:
         if not store.all_keys():
             raise click.UsageError(
-                "no data key exists: provide keys.sqlite in the data folder, or --key-database"
+                "there are no data keys, so that all people would be deleted: provide the current keys, keys.sqlite in "
+                "the data folder or --key-database"
             )
         for name, found in all_stores(settings, store, is_urgent=True):
             count = len(found.all_keys())
@@ -341,10 +363,11 @@ def sweep(settings: Settings) -> None:
 def move_keys_command(settings: Settings) -> None:
     """Move the data keys out of PostgreSQL into a key database.
 
-    PostgreSQL overwrites nothing: a data key that is destroyed stays in its files, its log and its back-ups, and with
-    the master key opens the deleted voice. An SQLite file (--key-database sqlite:////FOLDER/keys.sqlite) overwrites
-    it. Stop the service first, and start it with the same --key-database. Then change the master key (mvplda serve
-    rotate), because the earlier copies of the data keys stay in the log.
+    PostgreSQL does not overwrite deleted rows: a destroyed data key stays in its files, its log and its back-ups, and
+    whoever has the master key could decrypt the deleted person with it. An SQLite file (--key-database
+    sqlite:////FOLDER/keys.sqlite) overwrites deleted keys. Stop the service first, and start it with the same
+    --key-database. Then change the master key (mvplda serve rotate), because earlier copies of the data keys stay in
+    the log of PostgreSQL.
 
     Example: mvplda serve --key-database sqlite:////var/lib/mvplda/data/keys.sqlite move-keys
     """
@@ -353,7 +376,7 @@ def move_keys_command(settings: Settings) -> None:
     from ..serve.erasure import move_keys
 
     if settings.key_url is None:
-        raise click.UsageError("name the new database of the keys: --key-database")
+        raise click.UsageError("pass the new database of the data keys with --key-database")
     with closing(new_store(settings, None)) as store:
         count = move_keys(store, Database(settings.key_url, settings))
     click.echo(f"moved {count} data keys")
@@ -364,9 +387,9 @@ def move_keys_command(settings: Settings) -> None:
 def scrub(settings: Settings) -> None:
     """Remove the remains of deleted people from PostgreSQL.
 
-    Rewrites the tables with data of people, and removes old segments of the write-ahead log. Calls wait while a table
-    is rewritten: run it at night. Names what may still hold data of deleted people, such as archives of the log, and
-    then ends with status 1.
+    Rewrites the tables with data of people, and removes old segments of the write-ahead log. Requests wait while a
+    table is rewritten: run it at night. Prints what may still contain data of deleted people, such as archives of the
+    log; the exit code is then 1.
 
     Example: mvplda serve scrub
     """
@@ -380,7 +403,7 @@ def scrub(settings: Settings) -> None:
             report = scrub_store(found)
             if not found.is_postgres:
                 click.echo(
-                    f"{of_tenant(name)}SQLite overwrites deleted rows at once; its log was emptied"
+                    f"{of_tenant(name)}nothing to rewrite: SQLite overwrites deleted rows at once; its log was emptied"
                 )
                 continue
             click.echo(f"{of_tenant(name)}rewrote {', '.join(report.tables)}")
@@ -394,12 +417,12 @@ def scrub(settings: Settings) -> None:
 @serve_command.command("check")
 @click.pass_obj
 def check_profiles(settings: Settings) -> None:
-    """Open every stored row, and name damaged profiles.
+    """Read all stored data, and list damaged profiles.
 
-    Reads all profiles and recordings as the service does, also beside a running service and after a restore. Damaged
-    profiles are marked, so that the service leaves them out, and named with the data that cannot be read; marks of
-    profiles that can be read again are removed. Verifies the audit as `mvplda serve audit --verify` does. Ends with
-    status 1 if profiles are damaged or have no data key, or if entries of the audit were changed.
+    Reads all profiles and recordings as the service does; the service may run meanwhile. Damaged profiles are marked,
+    so that the service leaves them out, and listed with the data that cannot be read. Marks of profiles that can be
+    read again are removed. Verifies the audit as `mvplda serve audit --verify` does. The exit code is 1 if profiles
+    are damaged or have no data key, or if entries of the audit were changed.
 
     Example: mvplda serve check
     """
@@ -416,7 +439,15 @@ def check_profiles(settings: Settings) -> None:
 
 
 def check_store(settings: Settings, store: Store, masters: KeyRing, label: str) -> bool:
-    """Check one database and print what was found; return whether all of it is sound."""
+    """Check the profiles and the audit of one database, and print the findings.
+
+    masters : master keys
+    label : start of each printed line, see `of_tenant`
+
+    Returns
+    -------
+    whether no profile is damaged or without data key, and no entry of the audit was changed
+    """
     from ..serve.audit import open_audit, verify_audit
     from ..serve.damage import check_database
     from ..serve.keys import Vault
@@ -432,12 +463,12 @@ def check_store(settings: Settings, store: Store, masters: KeyRing, label: str) 
     lines += [f"damaged: {name}: {', '.join(faults)}" for name, faults in report.damaged.items()]
     lines += [f"no data key: {name}" for name in report.keyless]
     lines += [f"readable again: {name}" for name in report.repaired]
-    lines += [f"locked by another connection, check again: {name}" for name in report.held]
+    lines += [f"not checked, because in use; run the check again: {name}" for name in report.held]
     if report.keyless:
         lines.append("restore the data keys, or delete these people: mvplda serve sweep")
     if report.damaged:
         lines.append(
-            "restore these people from a back-up, reset or delete them; nobody else is affected"
+            "restore the damaged people from a back-up, reset or delete them; nobody else is affected"
         )
     lines += [f"audit: {finding}" for finding in audit.findings]
     for line in lines:
@@ -446,22 +477,25 @@ def check_store(settings: Settings, store: Store, masters: KeyRing, label: str) 
 
 
 @serve_command.command("audit")
-@click.option("--verify", is_flag=True, help="Search for changed entries, instead of printing all.")
+@click.option(
+    "--verify", is_flag=True, help="Search for changed entries, instead of printing all entries."
+)
 @click.option(
     "--receipt",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File with numbers and hashes of the latest entries: compared if it exists, then written. Keep it elsewhere.",
+    help="With --verify: file with the numbers and hashes of the latest entries. If it exists, the audit is compared "
+    "with it; then it is written again. Keep it on another machine.",
 )
-@click.option("--tenant", help="Tenant whose audit it is.  [default: the service itself]")
+@click.option("--tenant", help="Read the audit of this tenant.  [default: the service itself]")
 @click.pass_obj
 def audit_command(
     settings: Settings, /, verify: bool, receipt: Path | None, tenant: str | None
 ) -> None:
     """Print the audit as lines of JSON, or verify it.
 
-    Verification names changed, removed, added and re-ordered entries, and then ends with status 1. Whoever restores
-    the whole database to an earlier state, or has the master key, leaves no trace in it: a receipt that is stored
-    elsewhere shows that too.
+    With --verify, lists changed, removed, added and re-ordered entries; the exit code is then 1. A change by somebody
+    who has the master key, or who restores the whole database to an earlier state, is found only by a receipt
+    (--receipt) that is stored elsewhere.
 
     \b
     Examples:
@@ -489,7 +523,9 @@ def audit_command(
             try:
                 expected = parse_receipt(receipt.read_text(encoding="utf-8"))
             except ValueError as error:
-                raise click.UsageError(f"{receipt} is no receipt of an audit") from error
+                raise click.UsageError(
+                    f"{receipt} is not a receipt that mvplda serve audit --receipt wrote: choose another file"
+                ) from error
         report = verify_audit(store, Vault(masters), expected)
     click.echo(f"verified {report.entries} entries")
     for finding in report.findings:
@@ -505,11 +541,11 @@ def audit_command(
 def rotate(settings: Settings) -> None:
     """Change the master key, beside running services.
 
-    Encrypts the data keys with the new master key and transforms all templates with its rotation. The old key can then
-    neither read the database nor link it to an earlier copy. Services on the same data folder find the new key
-    themselves. If the old key comes from the environment, put the new key into MVPLDA_NEW_MASTER_KEY, and restart the
-    services with both first: a service without the new key refuses requests. Run the same command again to resume
-    after an interruption.
+    Encrypts the data keys with the new master key, and transforms all stored vectors by a rotation that depends on it.
+    The old key can then neither read the database nor link it to an earlier copy. Services on the same data folder
+    find the new key themselves. If the old key comes from the environment, put the new key into
+    MVPLDA_NEW_MASTER_KEY, and first restart the services with both: a service without the new key refuses requests.
+    Run the same command again to resume after an interruption.
 
     Example: mvplda serve rotate
     """
@@ -527,12 +563,11 @@ def rotate(settings: Settings) -> None:
             raise click.ClickException(
                 f"the change of the master key is not finished, run it again: {reason or 'interrupted'}"
             ) from error
-    click.echo(
-        f"{report.profiles - len(report.damaged)} profiles have a new key and a new rotation"
-    )
+    count = report.profiles - len(report.damaged)
+    click.echo(f"{count} profiles have a new key and newly rotated vectors")
     for name in sorted(report.damaged):
         click.echo(
-            f"profile {name} is damaged and keeps the old key:  mvplda serve check  lists the faults"
+            f"profile {name} is damaged and keeps the old key; mvplda serve check lists the faults"
         )
     if report.damaged:
         raise SystemExit(1)

@@ -1,4 +1,4 @@
-"""Command that makes a model for the people of a product: setup."""
+"""Command that makes a model with thresholds for the people of a product: setup."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 @click.command("setup")
 @click.argument("source")
 @click.option(
-    "-o", "--output", required=True, help="Write the model, profiles and report to this folder."
+    "-o",
+    "--output",
+    required=True,
+    help="Write the model, the profiles and a report to this folder.",
 )
 @click.option(
     "--far",
@@ -29,20 +32,23 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--pattern",
-    help="Pattern of the paths: {VIEW} is a label, * matches anything, as in {speaker}/{phrase}_*.  [default: folders]",
+    help="Pattern of the paths: {VIEW} stands for a label, * for any text, as in {speaker}/{phrase}_*.  [default: the "
+    "folders are labels]",
 )
 @click.option(
     "--enrolment",
     type=COUNT,
     default=1,
-    help="Number of recordings per profile in later use.",
+    help="Number of recordings per profile in later use; error rates are measured with the same number.",
 )
-@labels_option("VIEW=FILE or VIEW=COLUMN: labels of vectors, as in `mvplda train`.")
+@labels_option(
+    "VIEW=FILE or VIEW=COLUMN: read the labels of vectors from it, as in `mvplda train`."
+)
 @click.option(
     "--attacks",
     is_flag=True,
-    help="Also attack each person with copies, replays and vocoders of their recordings, and write the acceptances to "
-    "attacks.txt. It takes seconds per person and attack.",
+    help="Also simulate attacks on each person with copies, replays and vocoded versions of their recordings, and "
+    "write the shares of accepted attacks to attacks.txt. This takes seconds per person and attack.",
 )
 @extractor_option(required=False)
 @QUIET
@@ -60,8 +66,8 @@ def setup_command(
     """Make a model for your own people, with a threshold.
 
     SOURCE is a folder of recordings, a table of recordings (.csv) with columns file, speaker and phrase, or vectors
-    with labels. With a column sex or gender, thresholds also hold for impostors of the same sex; for recordings without
-    it, people count as of the same sex by the pitch of their voices.
+    with labels. Thresholds also hold for impostors of the same sex: the sex is read from a column sex or gender; for
+    recordings without it, people with a similar pitch count as of the same sex.
 
     Each person is held out in turn, and error rates are measured on held-out people. The commands verify, identify,
     profiles, people, score, serve, info and convert accept the output folder.
@@ -80,7 +86,10 @@ def setup_command(
     # a folder with .scp files is a Kaldi data folder of vectors; any other folder holds recordings
     if has_table(source, "file") or (folder.is_dir() and not any(folder.glob("*.scp"))):
         if labels:
-            raise click.UsageError(f"{source} holds recordings: --labels applies only to vectors")
+            raise click.UsageError(
+                f"{source} holds recordings, whose labels are in their paths or in the table: leave out --labels, "
+                "which applies only to vectors"
+            )
         result = set_up(
             source,
             pattern=pattern,
@@ -91,7 +100,9 @@ def setup_command(
         )
     else:
         if attacks:
-            raise click.UsageError(f"{source} holds vectors: --attacks needs recordings")
+            raise click.UsageError(
+                f"{source} holds vectors: --attacks needs recordings, leave it out"
+            )
         if folder.exists() and (extractors or pattern):
             raise click.UsageError(
                 f"{source} is read as vectors: --extractor and --pattern apply only to recordings, in a folder "
@@ -120,7 +131,11 @@ def setup_command(
 
 
 def _attack_table(source: str, pattern: str | None, voices: VoiceModel, progress: bool) -> str:
-    """Return the table of attacks on the people of a setup."""
+    """Attack the people of a setup, and return the table of accepted attacks as text.
+
+    source, pattern : recordings of the setup, as in `setup_command`
+    voices : model that decides about the attacks
+    """
     from ..voice.attacks.measure import (
         ALL_ATTACKS,
         attack_everybody,
@@ -137,7 +152,10 @@ def _attack_table(source: str, pattern: str | None, voices: VoiceModel, progress
 
 
 def _label_sources(source: str, labels: dict[str, str]) -> dict[str, str]:
-    """Return the given sources of labels, and that of the sex if it lies beside vectors with a speaker."""
+    """Return the source of the labels of vectors by view, with that of the sex if it is found beside the vectors.
+
+    labels : sources from --labels; empty: speaker and phrase beside the vectors
+    """
     from ..io.vectors import labels_beside
     from ..voice.sexes import SEX_COLUMNS
 

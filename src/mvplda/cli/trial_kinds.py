@@ -1,4 +1,4 @@
-"""Kinds of trials (TC, TW, IC, IW) from lists of speakers and phrases, for evaluate."""
+"""Kinds of trials (TC, TW, IC, IW) from the speakers and phrases of both sides, for the command evaluate."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ..io.trials import Trials
 
     Speakers = tuple[Coded, Coded]
+    """Speaker of the model, and speaker of the test, of each trial."""
 
 TWO_VIEWS = {
     "TC": (True, True),
@@ -19,19 +20,24 @@ TWO_VIEWS = {
     "IC": (False, True),
     "IW": (False, False),
 }
-"""Kinds of trials: whether the speaker is the same, and whether the phrase is the same."""
+"""For each kind of trial: whether both sides have the same speaker, and whether they have the same phrase."""
 
 
 def with_kinds(trials: Trials, same_phrase: BoolArray, speakers: Speakers | None) -> Trials:
-    """Return the trials with the kinds TC, TW, IC and IW; trials of the kind spoof keep it.
+    """Return the trials with the kinds TC, TW, IC and IW in place of target and nontarget; spoofs stay spoofs.
 
     Parameters
     ----------
     same_phrase : (n,) bool
-        Trials of which both sides have the same phrase.
+        Whether both sides of each trial have the same phrase.
     speakers : two Coded, optional
-        Speakers of the model and of the test of each trial. Without them, the kinds in the list
+        Speaker of the model and of the test of each trial. Without them, the kinds in the list
         must determine which trials have the same speaker.
+
+    Raises
+    ------
+    LabelError
+        The kinds in the list contradict the speakers or phrases, or do not determine the speakers.
     """
     import numpy as np
 
@@ -59,12 +65,11 @@ def with_kinds(trials: Trials, same_phrase: BoolArray, speakers: Speakers | None
 
 
 def _same_speaker_by_kind(trials: Trials, same_phrase: BoolArray) -> BoolArray:
-    """Return which trials have the same speaker on both sides, from the kinds in the list.
+    """Return the (n,) mask of the trials with the same speaker on both sides, from the kinds in the list.
 
-    Raises `LabelError` if the kinds do not determine it. A nontarget with different phrases has
-    different speakers if targets are defined by the speaker alone, as a target with different
-    phrases shows. If all targets have the same phrase on both sides, the nontarget may also have
-    the same speaker.
+    A list may define targets by the speaker alone, or by speaker and phrase. If some target has different phrases, the
+    speaker alone defines targets, and all nontargets have different speakers. Otherwise a nontarget with different
+    phrases may be of the same speaker, and `LabelError` is raised if there is one.
     """
     import numpy as np
 
@@ -101,10 +106,13 @@ def _same_speaker_by_kind(trials: Trials, same_phrase: BoolArray) -> BoolArray:
 def _refuse_contradictions(
     trials: Trials, listed: Coded, same_speaker: BoolArray, same_phrase: BoolArray
 ) -> None:
-    """Raise an error if the kinds in the list are not those of the speakers and phrases.
+    """Raise `LabelError` if the kinds in the list contradict the speakers and phrases.
 
-    In one list, targets have either the same speaker and phrase, or the same speaker and any
-    phrase. The definition with fewer contradictions is used to count them.
+    A list may define targets by speaker and phrase, or by the speaker alone. The definition with fewer contradictions
+    is assumed.
+
+    listed : kinds in the list, (n,)
+    same_speaker, same_phrase : whether both sides of each trial have the same speaker or phrase, (n,)
     """
     import numpy as np
 
@@ -143,13 +151,16 @@ def _refuse_contradictions(
 
 
 def _example_line(trials: Trials, row: int) -> str:
-    """Return a line of the list for a message."""
+    """Return a trial as a quoted line of the list, for a message."""
     kind = "" if trials.kind is None else f" {trials.kind[row]}"
     return repr(f"{trials.enrol[row]} {trials.test[row]}{kind}")
 
 
 def same_labels(models: Coded, tests: Coded) -> BoolArray:
-    """Return which trials have the same label on both sides."""
+    """Return the (n,) mask of the trials with the same label on both sides.
+
+    models, tests : label of the model and of the test of each trial
+    """
     import numpy as np
 
     from ..io.trials import rows_in

@@ -1,4 +1,4 @@
-"""Command that writes a site for browsers: web."""
+"""Command that writes a web site for verification in the browser: web."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ import click
 from .options import check_folder
 
 SHARED_SCRIPTS = ("dom.js", "recorder.js", "worklet.js")
-"""Scripts of the service's page that the site uses too."""
+"""Scripts of the service's web page that are copied into the site."""
 
 
 @click.command("web")
 @click.argument("model", required=False)
-@click.option("-o", "--output", required=True, help="Write the site to this folder.")
+@click.option("-o", "--output", required=True, help="Write the files of the site to this folder.")
 @click.option(
     "--runtime",
-    help="Take the runtime from this folder, the unpacked npm package onnxruntime-web.  [default: load it with npm]",
+    help="Copy the program that runs networks in browsers from this folder, an unpacked npm package onnxruntime-web.  "
+    "[default: download the package with npm]",
 )
 def web_command(model: str | None, output: str, runtime: str | None) -> None:
     """Write a page that verifies in the browser.
 
     MODEL is a folder of `mvplda setup` or a model file; without it, the default model is used. The output is a static
-    site: the page enrols and verifies on the visitor's device, which nothing leaves, and works offline after the first
-    visit. Its script mvplda.js is a module for pages of your own.
+    site. Its page enrols and verifies on the visitor's device: no sound leaves the device, and the page works offline
+    after the first visit. The script mvplda.js of the site is a module that your own pages can import.
 
-    Each comparison is with one person alone, as `mvplda verify` compares two recordings. Browsers allow microphones and
-    offline use on https and on localhost.
+    The page compares a recording with one enrolled person, as `mvplda verify` compares two recordings. Browsers allow
+    microphones and offline use only on https and on localhost.
 
     \b
     Examples:

@@ -129,7 +129,7 @@ def test_check_tells_what_was_understood(place):
     found = run("extractor", "check", "new.onnx")
     assert found.exit_code == 0, found.output
     assert "name: wespeaker-" in found.output
-    assert "golden vector: none in the recipe" in found.output
+    assert "golden vector: not in the recipe" in found.output
 
 
 def test_what_browsers_record_is_listed_and_not_passed_over(place):
