@@ -56,7 +56,7 @@ def test_work_that_fails_is_raised_and_ends_the_rest() -> None:
     with pytest.raises(DataError, match="item 3"):
         list(ordered_map(work, range(100), workers=1))
     assert len(started) == 4
-    with pytest.raises(ParameterError, match="workers must be at least 1"):
+    with pytest.raises(ParameterError, match="number of workers must be at least 1"):
         list(ordered_map(work, range(100), workers=0))
 
 

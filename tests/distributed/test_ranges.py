@@ -146,9 +146,9 @@ def test_files_that_are_gone_during_the_run_are_named(shards: list[Path], tmp_pa
 
 
 def test_wrong_settings_are_refused(shards: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(ParameterError, match="at least one range"):
+    with pytest.raises(ParameterError, match="ranges of classes must be at least 1"):
         gather_ranges(shards, "s-{shard}.safetensors", views=VIEWS, ranges=0, work_dir=tmp_path)
-    with pytest.raises(ParameterError, match=r"as \.safetensors"):
+    with pytest.raises(ParameterError, match=r"the suffix \.safetensors"):
         gather_ranges(shards, "s-{shard}.npz", views=VIEWS, ranges=2, work_dir=tmp_path)
 
 

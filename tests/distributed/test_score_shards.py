@@ -221,7 +221,7 @@ def test_what_cannot_be_evaluated_is_named(tmp_path: Path) -> None:
     Path(lists[0]).write_bytes(Path(lists[0]).read_bytes()[:-30])
     with pytest.raises(FileFormatError, match=r"part-00000\.parquet is damaged"):
         evaluate_shards(lists)
-    with pytest.raises(ParameterError, match=r"shards of scores as \.parquet"):
+    with pytest.raises(ParameterError, match=r"the suffix \.parquet; got the name out"):
         score_shards("model.safetensors", "test-*.npz", "out/{shard}.txt")
     with pytest.raises(ParameterError, match="every list is one shard"):
         score("out", trials=LISTS, shard_size=3)
@@ -359,5 +359,5 @@ def test_names_of_shards_with_special_characters(tmp_path):
     assert shard_paths(pattern, 2) == paths
     with pytest.raises(ParameterError, match="is not a shard of this run, which has 1"):
         shard_paths(pattern, 1)
-    with pytest.raises(ParameterError, match=r"one field \{shard\} for"):
+    with pytest.raises(ParameterError, match=r"one \{shard\}, which stands for"):
         shard_paths(str(tmp_path / "{shard}" / "part-{shard}.npz"), 2)

@@ -193,7 +193,7 @@ def test_a_list_that_knows_none_of_the_ids(tmp_path: Path) -> None:
     X, labels = corpus(n=50)
     sources = write_shard(tmp_path / "x.scp", X, labels)
     write_map(tmp_path / "x.speaker", {"somebody": "a"})
-    with pytest.raises(LabelError, match=r"lists none of the 50 ids .*'somebody'"):
+    with pytest.raises(LabelError, match=r"has none of the 50 ids .*'somebody'"):
         gather(tmp_path / "x.scp", sources)
 
 

@@ -1,7 +1,7 @@
-"""Work on shards by processes or a Dask cluster: statistics, scores and metrics.
+"""Statistics, scores and metrics of data sets in shards, computed by processes or a Dask cluster.
 
-Vectors of recordings are extracted by `mvplda.voice.extractors.extract_shards`. Functions are imported when they are
-first used, because metrics import more than a decision needs.
+A shard is one of many files of a data set. `mvplda.voice.extractors.extract_shards` makes shards of vectors. Functions
+are imported when they are first used, because importing the metrics takes time.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Work in parallel with results in order, and their combination in a tree."""
+"""Parallel map over processes or a Dask cluster, with results in order."""
 
 from __future__ import annotations
 
@@ -23,16 +23,19 @@ def ordered_map(
     workers: int | None = None,
     scheduler: str | None = None,
 ) -> Iterator[R]:
-    """Yield ``work(item)`` in the order of the items, with only a few results in memory at a time.
+    """Yield ``work(item)`` for each item, in the order of the items, computed in parallel.
+
+    Only a few results are in memory at a time.
 
     Parameters
     ----------
-    work : function defined in a module, or a partial of one, so that it can be pickled
+    work : function of one item, which must be picklable: defined in a module, or a partial of such a function
+    items : arguments of `work`
     workers : number of processes (default: one per core); 1 runs in this process
     scheduler : address of a Dask scheduler, whose workers replace the processes
     """
     if workers is not None and workers < 1:
-        raise ParameterError(f"workers must be at least 1; got {workers}")
+        raise ParameterError(f"the number of workers must be at least 1; got {workers}")
     count = min(workers or cores(), len(items))
     if scheduler is None and count <= 1:
         yield from map(work, items)
@@ -54,6 +57,6 @@ def ordered_map(
 
 
 def _in_folder(folder: str, work: Callable[[T], R], item: T) -> R:
-    """Return ``work(item)``, run in a folder, to which relative paths refer."""
+    """Return ``work(item)``, computed with `folder` as the working directory, to which relative paths refer."""
     os.chdir(folder)
     return work(item)

@@ -1,7 +1,7 @@
-"""Files of finished shards: numbered outputs, each with a note of the inputs and settings that made it.
+"""Numbered output files of shards, each with a note of the inputs and settings that it was made from.
 
-A run that continues after an interruption compares the notes, and computes only shards whose output is missing or was
-made from other inputs.
+A run that continues after an interruption reads the notes, and computes only the shards whose output is missing or was
+made from other inputs or settings. The note of PART is the file PART.finished.
 """
 
 from __future__ import annotations
@@ -18,25 +18,28 @@ from ..atomic_files import check_writable, write_atomically
 from ..exceptions import ParameterError
 
 SHARD = "{shard}"
-"""Field of an output's name that is replaced by the number of the shard."""
+"""Placeholder for the number of the shard in the name of an output."""
 
 NOTE_SUFFIX = ".finished"
 
 
 def is_sharded(pattern: str) -> bool:
-    """Return whether the name of an output contains the field for the number of a shard."""
+    """Return whether the name of an output contains the placeholder {shard}."""
     return SHARD in pattern
 
 
 def shard_paths(pattern: str, count: int) -> list[str]:
-    """Return the absolute paths of the outputs of a number of shards; make their folder.
+    """Return the absolute paths of the outputs of shards, and create their folder.
 
-    Files of further shards, of an earlier run with more of them, are an error: readers of the whole folder would
-    count them.
+    Raises `ParameterError` if the folder has shards with the same pattern and higher numbers, from an earlier run:
+    somebody who reads all shards of the folder would count them.
+
+    pattern : path with one placeholder {shard} in the file name, which the numbers replace
+    count : number of shards
     """
     if not is_sharded(Path(pattern).name) or pattern.count(SHARD) > 1:
         raise ParameterError(
-            f"expected a file name with one field {SHARD} for the number of the shard, such as "
+            f"expected a file name with one {SHARD}, which stands for the number of the shard, such as "
             f"vectors/part-{SHARD}.npz; got {pattern}"
         )
     pattern = os.path.abspath(pattern)
@@ -47,15 +50,18 @@ def shard_paths(pattern: str, count: int) -> list[str]:
     unrelated = sorted({*glob(f"{before}[0-9]*{after}")} - set(paths))
     if unrelated:
         raise ParameterError(
-            f"{unrelated[0]} is not a shard of this run, which has {count}: delete it, or choose another name for "
-            "the output"
+            f"{unrelated[0]} is not a shard of this run, which has {count} shard(s); it is probably of an earlier run: "
+            "delete it, or choose another name for the output"
         )
     check_writable(paths[0])
     return paths
 
 
 def file_state(path: PathLike) -> list[int]:
-    """Return size and modification time of a file, to detect changes; empty if the file does not exist."""
+    """Return the size in bytes and the modification time in ns of a file; an empty list if it does not exist.
+
+    A different result shows that the file has changed.
+    """
     try:
         state = os.stat(path)
     except OSError:
@@ -64,12 +70,18 @@ def file_state(path: PathLike) -> list[int]:
 
 
 def settings_digest(*values: Any) -> str:
-    """Return a digest of plain values: the inputs and settings of a shard."""
+    """Return the SHA-256 digest of plain values, such as the inputs and settings of a shard."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def finished_summary(path: str, digest: str) -> Any:
-    """Return the summary in the note of a finished shard; None if it must be computed."""
+    """Return the summary in the note of a finished shard, or None if the shard must be computed.
+
+    It must be computed if there is no note, or if the output or the digest differs from the note.
+
+    path : output of the shard
+    digest : `settings_digest` of the inputs and settings
+    """
     try:
         note = json.loads(Path(path + NOTE_SUFFIX).read_bytes())
         if note["digest"] == digest and note["output"] == file_state(path):
@@ -80,9 +92,11 @@ def finished_summary(path: str, digest: str) -> Any:
 
 
 def write_note(path: str, digest: str, summary: Any) -> None:
-    """Record that a shard is finished; call it after the output is written.
+    """Record in a note that a shard is finished; call it after the output is written.
 
-    summary : plain values; a shard without an output file, such as one without a usable recording, has a note too
+    path : output of the shard; it may be missing, for a shard without a usable recording for example
+    digest : `settings_digest` of the inputs and settings
+    summary : plain values that `finished_summary` returns
     """
     note = {"digest": digest, "output": file_state(path), "summary": summary}
     write_atomically(path + NOTE_SUFFIX, json.dumps(note).encode())

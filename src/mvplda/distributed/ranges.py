@@ -1,9 +1,9 @@
-"""Statistics of shards in any order of speakers, by ranges of classes: no machine holds all class sums.
+"""Statistics of shards by ranges of classes, so that no machine holds the sums of all classes.
 
-Every shard of speakers in random order has sums of nearly as many classes as vectors, so that the sums of all shards
-together are larger than the vectors. The classes of one view are therefore divided into ranges by a hash of their
-names. A worker that reads a shard writes one file of statistics per range; then workers add up the files of one range
-each. The results are statistics of disjoint classes: files that can be trained on one by one, or added.
+If speakers are in random order, a shard has nearly as many classes as vectors, and the class sums of all shards take
+more memory than the vectors. The classes of one view are therefore divided into ranges by a hash of their names. A
+worker that reads a shard writes one file of statistics per range; then each worker adds up the files of one range. The
+results are statistics of disjoint classes: a model can be trained on one of the files, or on their sum.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from .shards import (
 
 @dataclass(frozen=True)
 class RangeJob:
-    """Settings that apply to every shard and range.
+    """Settings that apply to all shards and ranges.
 
-    shard : settings of reading
-    column : label column whose classes are divided
+    shard : settings for reading shards
+    column : label column whose classes are divided into ranges
     ranges : number of ranges
-    folder : folder of the files of each shard and range
+    folder : folder for the statistics of each shard and range
     """
 
     shard: ShardJob
@@ -61,7 +61,12 @@ class RangeJob:
     folder: str
 
     def range_of_rows(self, labels: Mapping[str, LabelCodes]) -> IntArray:
-        """Return the range of every vector of a batch; those without label are divided by their row."""
+        """Return the range of each vector of a batch, (n,).
+
+        Vectors of one class have the same range; vectors without label are divided evenly by their row.
+
+        labels : labels of the batch by column
+        """
         column = labels[self.column]
         hashes = [zlib.crc32(str(name).encode()) % self.ranges for name in column.names.tolist()]
         by_code = np.array([*hashes, 0], dtype=np.int64)
@@ -71,7 +76,10 @@ class RangeJob:
         return rows
 
     def split_path(self, path: str) -> str:
-        """Return the path of a shard's files, without the number of the range."""
+        """Return the start of the path of a shard's files of statistics, to which the number of a range is appended.
+
+        It depends on the path of the shard and on all settings.
+        """
         settings = [os.path.abspath(main_file(path)), asdict(self)]
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
         return os.path.join(self.folder, digest[:32])
@@ -92,24 +100,30 @@ def gather_ranges(
     extractor: str | None = None,
     verbose: int = 0,
 ) -> list[str]:
-    """Compute the statistics of shards by ranges of the classes of the first view; return the files.
+    """Write the statistics of shards to one file per range of the classes of the first view.
 
-    The sum of the files has the statistics of `gather`, up to rounding. They are bit-identical for any number of
-    workers. Each holds a random sample of the classes.
+    The sum of the files equals the statistics of `gather`, up to rounding. The files are bit-identical for any number
+    of workers. Each file contains a random sample of the classes.
 
     Parameters
     ----------
-    output : name of the files, with ``{shard}`` for the number of the range
-    ranges : number of ranges; a worker holds the sums of one of them
-    work_dir : folder for the files of every shard and range, as large as all of them together; with a scheduler, one
-        that all workers share. An interrupted run is continued from there
-    extractor : name of the extractor of the vectors, stored in the files
     paths, labels, views, second_moment, workers, scheduler, batch_bytes, verbose : see `gather`
+    output : path of the files (.safetensors), with ``{shard}`` for the number of the range
+    ranges : number of ranges; a worker holds the sums of one range at a time
+    work_dir : folder for the statistics of every shard and range, which may take as much space as the vectors; all
+        workers of a scheduler must share it. A later call continues an interrupted one from there
+    extractor : name of the extractor of the vectors, stored in the files
+
+    Returns
+    -------
+    paths of the files; ranges without vectors have none
     """
     if suffix_of(output) != ".safetensors":
-        raise ParameterError(f"expected files of statistics as .safetensors; got {output}")
+        raise ParameterError(
+            f"statistics are written to files with the suffix .safetensors; got the name {output}"
+        )
     if ranges < 1:
-        raise ParameterError(f"expected at least one range of classes; got {ranges}")
+        raise ParameterError(f"the number of ranges of classes must be at least 1; got {ranges}")
     shards, settings = shard_job(paths, labels, views, second_moment, None, batch_bytes)
     folder = os.path.abspath(work_dir)
     Path(folder).mkdir(parents=True, exist_ok=True)
@@ -147,7 +161,7 @@ def gather_ranges(
 
 
 def split_shard(job: RangeJob, path: str) -> int:
-    """Write the statistics of a shard by range, unless they are there; return its number of vectors."""
+    """Write the statistics of a shard to one file per range, unless a run did before; return its number of vectors."""
     base = job.split_path(path)
     summary = _split_summary(base)
     if summary is not None:
@@ -164,7 +178,12 @@ def split_shard(job: RangeJob, path: str) -> int:
 
 
 def _split_summary(base: str) -> dict[str, tuple[list[int], int]] | None:
-    """Return state and number of vectors of each file of a shard; None if a file or the shard has changed."""
+    """Return the `file_state` and the number of vectors of each file of statistics of a shard, by number of the range.
+
+    Return None if there are no such files, or if they or the files they were made from have changed.
+
+    base : result of `RangeJob.split_path`
+    """
     summary = finished_summary(base, "")
     if summary is None:
         return None
@@ -219,14 +238,17 @@ def add_range(
 def _files_of_range(
     job: RangeJob, shards: tuple[str, ...], number: int
 ) -> Iterator[tuple[str, str]]:
-    """Yield the file of every shard that has vectors of a range, and the shard."""
+    """Yield (file of statistics, shard) for each shard that has vectors of a range.
+
+    Raises `ParameterError` if a file has changed since `split_shard`.
+    """
     for path in shards:
         base = job.split_path(path)
         summary = _split_summary(base)
         if summary is None:
             raise ParameterError(
-                f"the statistics of {path} in {job.folder} are missing or were changed during the run: run it again, "
-                "with a folder that all workers share"
+                f"the statistics of {path} in the folder {job.folder} are missing or were changed during the run: run "
+                "the same command again, with a folder that all workers share"
             )
         if str(number) in summary:
             yield f"{base}-{number}.safetensors", path

@@ -1,4 +1,4 @@
-"""Scores of lists or matrices of trials, in blocks; in shards on processes or the workers of a cluster."""
+"""Scores of lists of trials, or of all pairs of models and tests: in one process, or in shards on several workers."""
 
 from __future__ import annotations
 
@@ -31,14 +31,17 @@ from .ordered import ordered_map
 from .outputs import file_state, finished_summary, settings_digest, shard_paths, write_note
 
 TRIALS_PER_CHUNK = 2**20
-"""Number of trials of a list that are scored together."""
+"""Number of trials of a list that are scored at a time."""
 
 PAIRS_PER_SHARD = 10**7
-"""Pairs of a shard of a matrix, unless the number of models is given."""
+"""Number of pairs of models and tests in a shard, if the number of models per shard is not set."""
 
 
 def read_checked_vectors(bundle: Bundle, path: str) -> VectorSet:
-    """Read vectors of one file, or of all that match a pattern; raise an error if they are of another extractor."""
+    """Read the vectors of one file, or of all files that match a pattern.
+
+    Raises `DataError` if they are of another extractor than the model; warns if their extractor is unknown.
+    """
     vectors = read_vector_files(path)
     bundle.check_extractor(vectors.extractor, path)
     return vectors
@@ -47,10 +50,11 @@ def read_checked_vectors(bundle: Bundle, path: str) -> VectorSet:
 def enrolled_profiles(
     bundle: Bundle, enrol: str | None, models: str | None, tests: VectorSet
 ) -> Profiles:
-    """Enrol profiles from vectors and an enrolment list.
+    """Return profiles, enrolled from vectors and an enrolment list.
 
-    enrol : file of the vectors; None: those of the tests
-    models : list of models and their vectors; None: every vector is a model
+    enrol : file of the enrolled vectors; None: use the test vectors
+    models : list of models, each with the ids of its vectors; None: every vector is a model
+    tests : vectors of the tests
     """
     vectors = tests if enrol is None else read_checked_vectors(bundle, enrol)
     if enrol is not None and bundle.extractor is None:
@@ -64,7 +68,7 @@ def enrolled_profiles(
 
 
 def all_pairs(enrolled: Profiles, tests: VectorSet) -> Trials:
-    """Return the trials of every profile against every test."""
+    """Return a list of all pairs of a profile and a test, with the profiles in order."""
     rows, columns = np.indices((len(enrolled), len(tests)), dtype=np.int32)
     models = Coded(enrolled.ids.astype(np.str_), rows.ravel())
     return Trials(models, Coded(tests.ids, columns.ravel()))
@@ -78,7 +82,12 @@ def is_calibrated(system: Bundle, question: Question) -> bool:
 def score_trials(
     system: Bundle, enrolled: Profiles, tested: Profiles, listed: Trials, question: Question
 ) -> FloatArray:
-    """Score a list of trials in chunks; the scores are calibrated if the model supports it for the question."""
+    """Return the scores of a list of trials, (n,), computed in chunks of `TRIALS_PER_CHUNK`.
+
+    They are calibrated LLRs if the model has a calibration for the question.
+
+    enrolled, tested : profiles of both sides; the codes of `listed` are their rows
+    """
     calibrated = is_calibrated(system, question)
     chunks: list[FloatArray] = []
     for start in range(0, len(listed), TRIALS_PER_CHUNK):
@@ -94,14 +103,14 @@ def score_trials(
 # Shards.
 
 FileStates = tuple[tuple[str, tuple[int, ...] | str], ...]
-"""Path of each file, and its size and modification time, or a hash of its contents."""
+"""Path of each file, with its size and modification time, or with a hash of its contents."""
 
 
 @dataclass(frozen=True)
 class ScoringJob:
-    """Absolute paths and question that apply to every shard; see `score_shards`.
+    """Files and question that are the same for all shards; see `score_shards`.
 
-    A worker may run in another folder than the process that starts the work.
+    Paths are absolute, because a worker may run in another folder than the process that starts it.
     """
 
     model: str
@@ -118,7 +127,8 @@ class ScoringJob:
     def file_states(self) -> FileStates:
         """Return the state of every file that is read.
 
-        That of the model is its contents: training again, which gives the same file, must not score everything again.
+        The state of the model is a hash of its contents: if the model was trained again with the same result, finished
+        shards stay valid.
         """
         sides = [name for path in (self.tests, self.enrol) if path for name in vector_files(path)]
         files = [*sides, *([] if self.models is None else [self.models])]
@@ -129,12 +139,16 @@ class ScoringJob:
 
 @lru_cache(maxsize=4)
 def _hash_of(path: str, state: tuple[int, ...]) -> str:
-    """Return a hash of a file, once per `state` of it."""
+    """Return the SHA-256 hash of a file; cached until `state`, its size and modification time, changes."""
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 class ScoreShard(NamedTuple):
-    """Output of a shard, and its trials: those of a list, or of a range of models against all tests."""
+    """Output file of a shard, and its trials.
+
+    path : output
+    trials : list of trials; None: the models with rows from `first` to before `end` against all tests
+    """
 
     path: str
     trials: str | None
@@ -157,26 +171,34 @@ def score_shards(
     scheduler: str | None = None,
     progress: bool = False,
 ) -> int:
-    """Score trials in shards, write each as Parquet, and return the number of trials.
+    """Score trials in shards, and write each shard to a Parquet file.
 
-    A shard is a list of `trials`, or without lists a range of models against all tests. It has the columns enrol,
-    test, score, and the kinds of its list. The files are bit-identical for any number of workers. After an
-    interruption a call with the same arguments continues.
+    A shard is one list of `trials`; without lists, it is a range of models against all tests. Its file has the columns
+    enrol, test, score and, if the list has kinds, kind. The files are bit-identical for any number of workers. After
+    an interruption, a call with the same arguments computes only the missing shards.
 
     Parameters
     ----------
-    model, tests, enrol, models : files of the model, of the vectors of tests and models (patterns such as
-        ``vectors/part-*.npz`` name several), and of the enrolment list; every worker reads all of them
-    output : name of the files, .parquet, with ``{shard}`` for the number
-    trials : lists of trials
+    model : file of the model
+    tests, enrol : file of the vectors of the tests, and of the models, or patterns of several files such as
+        ``vectors/part-*.npz``; `enrol` None: the test vectors. Every worker reads all of them
+    models : enrolment list; None: every vector of `enrol` is a model
+    output : path of the shards (.parquet), with ``{shard}`` for their numbers
+    trials : lists of trials; empty: all pairs of models and tests
     same, given : the question, see `mvplda.Question`
     shard_size : models per shard (default: as many as have ten million pairs)
     workers : number of processes; 1 runs in this process
     scheduler : address of a Dask scheduler, whose workers replace the processes
     progress : write a line per shard to standard error
+
+    Returns
+    -------
+    number of trials of all shards
     """
     if suffix_of(output) != PARQUET_SUFFIX:
-        raise ParameterError(f"expected shards of scores as {PARQUET_SUFFIX}; got {output}")
+        raise ParameterError(
+            f"shards of scores are written to files with the suffix {PARQUET_SUFFIX}; got the name {output}"
+        )
     if trials and shard_size is not None:
         raise ParameterError(
             "shard_size applies only without lists of trials: with lists, every list is one shard; leave out "
@@ -232,7 +254,7 @@ def _check_lists_differ(trials: Sequence[str]) -> None:
 
 
 class Sides(NamedTuple):
-    """Model, enrolled profiles and vectors of the tests."""
+    """Model, enrolled profiles, and vectors of the tests."""
 
     system: Bundle
     enrolled: Profiles
@@ -254,7 +276,10 @@ def _load_sides(job: ScoringJob, states: FileStates) -> Sides:
 
 
 def _score(job: ScoringJob, states: FileStates, shard: ScoreShard) -> tuple[Trials, FloatArray]:
-    """Return the trials of a shard and their scores."""
+    """Return the trials of a shard, and their scores (n,).
+
+    states : result of `ScoringJob.file_states`
+    """
     system, enrolled, tests = _load_sides(job, states)
     if shard.trials is None:
         enrolled = enrolled[shard.first : shard.end]

@@ -1,4 +1,4 @@
-"""Metrics of scores in shards, which processes or the workers of a cluster read."""
+"""Metrics of scores in shards, which several processes, or the workers of a cluster, read."""
 
 from __future__ import annotations
 
@@ -38,9 +38,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class LabelMaps:
-    """Files with the class of each model and of each test in a view, such as utt2spk.
+    """Files with the class of each model and of each test in one view, such as utt2spk.
 
-    enrol : None: the ids of the models are their classes
+    view : name of the view
+    test : file with the class of each test
+    enrol : file with the class of each model; None: the ids of the models are their classes
     """
 
     view: str
@@ -58,31 +60,34 @@ def evaluate_shards(
     scheduler: str | None = None,
     progress: bool = False,
 ) -> Evaluation:
-    """Measure the scores in shards by kind of trial, with the values of `mvplda.metrics.evaluate`.
+    """Measure the scores in shards by kind of trial; the values equal those of `mvplda.metrics.evaluate`.
 
-    Every shard is read three times: for its kinds, for the scores of its targets, and to count non-targets between
-    them. All target scores must fit into memory, the non-targets of one shard at a time.
+    Every shard is read three times: for its kinds of trials, for the scores of its targets, and to count its
+    non-targets between the scores of targets. The scores of all targets, and the non-targets of one shard, must fit
+    into memory.
 
     Parameters
     ----------
     paths : Parquet files of `score_shards`, or with the columns enrol, test, score and kind
     costs, far : operating points, see `mvplda.metrics.evaluate`
-    labels : classes of models and tests, from which the kinds follow; empty: the kinds of the shards
+    labels : classes of models and tests, from which the kinds of trials follow; empty: the shards contain the kinds
     workers : number of processes; 1 runs in this process
     scheduler : address of a Dask scheduler, whose workers replace the processes
     progress : write a line per shard and pass to standard error
     """
     if not paths:
-        raise ParameterError("there are no shards: pass at least one file")
+        raise ParameterError("there are no shards of scores: pass at least one file")
     files = [os.path.abspath(path) for path in paths]
     if len(set(files)) < len(files):
-        raise ParameterError("a shard is named twice and would be counted twice: name it once")
+        path = Counter(files).most_common(1)[0][0]
+        raise ParameterError(f"{path} is named twice and would be counted twice: name it once")
     maps = tuple(
         LabelMaps(item.view, os.path.abspath(item.test), item.enrol and os.path.abspath(item.enrol))
         for item in labels
     )
 
     def each(work: partial[R], title: str) -> Iterator[R]:
+        """Yield ``work(file)`` of each shard in order, with a line of progress under this title."""
         bar = Progress(title, len(files))
         results = ordered_map(work, files, workers=workers, scheduler=scheduler)
         for number, result in enumerate(results, 1):
@@ -104,14 +109,17 @@ def evaluate_shards(
 
 
 def kinds_of_shard(labels: tuple[LabelMaps, ...], path: str) -> dict[str, int]:
-    """Return the number of trials of a shard by kind."""
+    """Return the number of trials of a shard by kind, without kinds that have none."""
     kinds = _kinds(labels, path)
     counts = np.bincount(kinds.codes, minlength=len(kinds.names)).tolist()
     return {kind: n for kind, n in zip(kinds.names.tolist(), counts, strict=True) if n}
 
 
 def summary_of_shard(labels: tuple[LabelMaps, ...], target: str, path: str) -> ShardSummary:
-    """Return the targets of a shard and a summary of its non-targets."""
+    """Return the scores of the targets of a shard, and a summary of its non-targets.
+
+    target : kind of the targets
+    """
     return summarise(scores_by_kind(labels, path), target)
 
 
@@ -122,16 +130,21 @@ def counts_of_shard(
     brackets: tuple[Bracket, ...],
     path: str,
 ) -> CellCounts:
-    """Return the non-targets of a shard between the cuts and in the brackets."""
+    """Count the non-targets of a shard between cuts, and collect those inside brackets; see `count_cells`.
+
+    target : kind of the targets
+    cuts : ascending scores
+    brackets : intervals of scores
+    """
     return count_cells(scores_by_kind(labels, path), target, cuts, brackets)
 
 
 def scores_by_kind(labels: tuple[LabelMaps, ...], path: str) -> dict[str, FloatArray]:
-    """Return the scores of a shard by kind of trial."""
+    """Return the scores of a shard by kind of trial, without kinds that have none."""
     kinds = _kinds(labels, path)
     (scores,) = read_columns_of(path, (SCORE,))
     if not isinstance(scores, np.ndarray):
-        raise FileFormatError(f"{path}: expected a column of scores, called score")
+        raise FileFormatError(f"{path}: expected a column of numbers called score")
     return {
         str(name): scores[kinds.codes == code]
         for code, name in enumerate(kinds.names)
@@ -140,26 +153,32 @@ def scores_by_kind(labels: tuple[LabelMaps, ...], path: str) -> dict[str, FloatA
 
 
 def _kinds(labels: tuple[LabelMaps, ...], path: str) -> Coded:
-    """Return the kind of each trial of a shard."""
+    """Return the kind of each trial of a shard, from its column kind or from `labels`.
+
+    Raises `LabelError` if neither or both are there, or if a kind is unknown.
+    """
     has_kinds = column_of(column_names(path), KIND) is not None
     if labels and has_kinds:
         raise LabelError(
-            f"{path}: the shard has kinds of trials already: leave out the lists of speakers and phrases"
+            f"{path}: the shard has kinds of trials already: leave out the maps of speakers and phrases"
         )
     if not labels:
         if not has_kinds:
             raise LabelError(
-                f"{path}: the shard has no kinds of trials. Score a list with kinds, or pass the speakers of both sides"
+                f"{path}: the shard has no kinds of trials: score lists of trials with kinds, or pass maps with the "
+                "speakers of models and tests"
             )
         (kinds,) = read_columns_of(path, (KIND,))
         assert isinstance(kinds, Coded)
         unknown = set(kinds.used) - recognised_kinds(kinds.used)
         if unknown:
-            raise LabelError(f"{path}: expected the kind of every trial; got {min(unknown)!r}")
+            raise LabelError(
+                f"{path}: the column kind must contain target, nontarget, TC, TW, IC or IW; got {min(unknown)!r}"
+            )
         return kinds
     models, tests = read_columns_of(path, (ENROL, TEST))
     if not isinstance(models, Coded) or not isinstance(tests, Coded):
-        raise FileFormatError(f"{path}: expected columns of ids, called enrol and test")
+        raise FileFormatError(f"{path}: expected columns of text called enrol and test")
     names = kinds_by_pattern([item.view for item in labels])
     codes = np.zeros(len(models), np.int32)
     for item in labels:
@@ -169,7 +188,10 @@ def _kinds(labels: tuple[LabelMaps, ...], path: str) -> Coded:
 
 
 def _same_class(labels: LabelMaps, models: Coded, tests: Coded) -> IntArray:
-    """Return which trials have the same class on both sides."""
+    """Return the (n,) mask of the trials with the same class on both sides.
+
+    models, tests : ids of the model and of the test of each trial, (n,)
+    """
     model_names = models.names.tolist()
     if labels.enrol is not None:
         model_names = _classes(labels.enrol, model_names)
@@ -180,7 +202,7 @@ def _same_class(labels: LabelMaps, models: Coded, tests: Coded) -> IntArray:
 
 
 def _classes(path: str, ids: Sequence[str]) -> list[str]:
-    """Return the class of each id."""
+    """Return the class of each id from a map file; raise `LabelError` if an id is missing."""
     classes = _read_map_once(path, tuple(file_state(path)))
     missing = [name for name in ids if name not in classes]
     if missing:
@@ -193,5 +215,5 @@ def _classes(path: str, ids: Sequence[str]) -> list[str]:
 
 @lru_cache(maxsize=4)
 def _read_map_once(path: str, state: tuple[int, ...]) -> dict[str, str]:
-    """Read a map once per process; `state` distinguishes versions of the file."""
+    """Return the contents of a map file; cached until `state`, its size and modification time, changes."""
     return read_map(path)

@@ -1,8 +1,8 @@
-"""Statistics of data sets larger than memory, on processes or a cluster: shards in, sums out.
+"""Sufficient statistics of data sets that are larger than memory, computed from shards on processes or a cluster.
 
-`ordered_map` is the only function that starts processes or connects to a cluster. A `Tree` combines the results,
-`FAN_IN` neighbours at a time. Its shape depends on the number of items alone, so that the order of all additions, and
-with it the result, is the same for any distribution of the work.
+`ordered_map` is the only function that starts processes or connects to a cluster. A `Tree` combines the results, up to
+`FAN_IN` neighbours at a time. Its shape depends only on the number of results. The order of all additions, and with it
+the rounding, is therefore the same for any number of workers.
 """
 
 from __future__ import annotations
@@ -37,24 +37,30 @@ from .ordered import R, ordered_map
 from .outputs import file_state
 
 FAN_IN = 8
-"""Number of results that are combined at a time."""
+"""Largest number of results that are combined at a time."""
 
 BATCH_BYTES = 16 * 2**20
-"""Bytes of vectors in a batch."""
+"""Size in bytes of the vectors of a batch."""
 
 CACHED_LISTS = 8
 """Number of label lists that a worker keeps in memory."""
 
 
 class Tree(Generic[R]):
-    """Combination of results in order, `FAN_IN` at a time; at most `FAN_IN` results wait on each level."""
+    """Combination of results in their order, `FAN_IN` at a time, so that few results are in memory.
+
+    Full groups of results are replaced by their combination, which joins the next level. At most `FAN_IN` results wait
+    on each level.
+
+    combine : function that combines a list of results to one
+    """
 
     def __init__(self, combine: Callable[[list[R]], R]) -> None:
         self.combine = combine
         self.levels: list[list[R]] = []
 
     def add(self, item: R) -> None:
-        """Add the next result, and combine every level that is full."""
+        """Add the next result, and combine the results of every level that is full."""
         for level in self.levels:
             level.append(item)
             if len(level) < FAN_IN:
@@ -64,7 +70,7 @@ class Tree(Generic[R]):
         self.levels.append([item])
 
     def finish(self) -> R:
-        """Return the combination of all results."""
+        """Return the combination of all added results, of which there must be at least one."""
         carried: list[R] = []
         for level in self.levels:
             group = level + carried
@@ -73,7 +79,7 @@ class Tree(Generic[R]):
 
 
 class Shard(NamedTuple):
-    """Statistics of a shard, or of several consecutive shards of which `path` is the first."""
+    """Statistics of one shard, or of several consecutive shards; `path` is the path of the first."""
 
     path: str
     statistics: SufficientStatistics
@@ -81,7 +87,7 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardJob:
-    """Settings that apply to every shard; see `gather`."""
+    """Settings that apply to all shards; each field is the argument of `gather` with the same name."""
 
     views: Views
     labels: dict[str, str]
@@ -102,20 +108,20 @@ def gather(
     batch_bytes: int = BATCH_BYTES,
     verbose: int = 0,
 ) -> SufficientStatistics:
-    """Compute the statistics of shards on disk.
+    """Compute the sufficient statistics of shards on disk.
 
-    Every shard is read in batches and summed separately. The sums are then added in a tree whose shape depends on the
-    number of shards alone, so that the result is bit-identical for any number of workers, and for a run that was
-    interrupted and continued.
+    Every shard is read in batches and summed up separately. The sums are then added in a tree whose shape depends only
+    on the number of shards. The result is therefore bit-identical for any number of workers, and for a run that was
+    interrupted and continued. A warning counts the vectors without label.
 
     Parameters
     ----------
     paths : the shards, each in a format that `mvplda.io.read_vectors` reads
-    labels : per label column, the name of a column of the shard or of a file; ``{stem}`` and ``{folder}`` in a file
-        name are replaced by those of the shard
-    views : the views, interactions included (default: every column of `labels`)
-    second_moment : ``"full"`` for any noise; ``"diagonal"`` suffices for diagonal noise
-    work_dir : folder for the results of finished shards, so that an interrupted run can be continued
+    labels : by view, the source of its labels: a column of the shards, or a file such as utt2spk. In the name of a
+        file, ``{stem}`` and ``{folder}`` stand for the file name without suffix, and the folder, of the shard
+    views : the views, including interactions such as ``speaker:phrase`` (default: every view of `labels`)
+    second_moment : ``"full"`` for any noise model; ``"diagonal"`` takes less memory and suffices for diagonal noise
+    work_dir : folder for the statistics of finished shards, so that an interrupted run can be continued
     workers : number of processes; 1 runs in this process
     scheduler : address of a Dask scheduler, whose workers replace the processes
     batch_bytes : bytes of vectors in a batch; every worker holds one batch in memory
@@ -146,11 +152,11 @@ def shard_job(
     work_dir: PathLike | None,
     batch_bytes: int,
 ) -> tuple[list[str], ShardJob]:
-    """Return the shards and the settings that apply to all of them, from the arguments of `gather`."""
+    """Check the arguments of `gather`; return the paths of the shards, and the settings that apply to all of them."""
     if views is None and not labels:
-        raise ParameterError("name the views or the sources of their labels: views=, labels=")
+        raise ParameterError("name the views (views=) or the sources of their labels (labels=)")
     if views is not None and (isinstance(views, str) or not len(views)):
-        raise ParameterError(f"views must be a list of names; got {views!r}")
+        raise ParameterError(f"views must be a list of names, not empty; got {views!r}")
     sources = {name: os.fspath(source) for name, source in (labels or {}).items()}
     names = tuple(views or sources)
     check_view_names(names)
@@ -186,7 +192,7 @@ def _listed(paths: PathLike | Sequence[PathLike]) -> list[str]:
         paths = [paths]
     shards = [os.fspath(path) for path in paths]
     if not shards:
-        raise ParameterError("there are no shards: pass at least one file")
+        raise ParameterError("there are no shards of vectors: pass at least one file")
     path, occurrences = Counter(shards).most_common(1)[0]
     if occurrences > 1:
         raise ParameterError(f"{path} is named twice and would be counted twice: name it once")
@@ -194,7 +200,7 @@ def _listed(paths: PathLike | Sequence[PathLike]) -> list[str]:
 
 
 def combine(shards: Sequence[Shard]) -> Shard:
-    """Return the sum of the statistics of several shards, added in order."""
+    """Return the sum of the statistics of several consecutive shards, added in order."""
     statistics = merge([shard.statistics for shard in shards], [shard.path for shard in shards])
     return Shard(shards[0].path, statistics)
 
@@ -207,7 +213,10 @@ def combine(shards: Sequence[Shard]) -> Shard:
 
 
 def shard_result(job: ShardJob, path: str) -> Shard:
-    """Return the statistics of one shard, from the work folder if it is finished."""
+    """Return the statistics of one shard: read from the work folder if they are there, else computed and stored there.
+
+    job : settings; without a work folder nothing is stored
+    """
     if job.work_dir is None:
         return Shard(path, read_shard(job, path)[0][0])
     settings = [os.path.abspath(main_file(path)), asdict(replace(job, work_dir=None))]
@@ -227,31 +236,44 @@ def shard_result(job: ShardJob, path: str) -> Shard:
 
 
 class RangeSums:
-    """Sums of the vectors of one range of classes in a shard."""
+    """Sums of the vectors of one shard whose classes are in one range; without ranges, of all its vectors.
+
+    width : number of columns of the vectors
+    """
 
     def __init__(self, job: ShardJob, width: int) -> None:
         self.classes = GrowingClasses(job.views)
         self.sums = Accumulator(width, job.views, second_moment=job.second_moment)
 
     def add(self, X: Numbers, labels: Mapping[str, LabelCodes]) -> None:
-        """Add vectors and their labels."""
+        """Add vectors (n, D) and their labels by view."""
         self.sums.add(X, self.classes.number(labels))
 
     def result(self) -> SufficientStatistics:
-        """Return the statistics, and empty the sums."""
+        """Return the statistics of the added vectors; nothing may be added afterwards."""
         return SufficientStatistics.of(self.sums, *self.classes.sorted())
 
 
 RowRanges = Callable[[Mapping[str, LabelCodes]], IntArray]
-"""Function that returns the range of every vector of a batch, from its labels."""
+"""Function of the labels of a batch that returns the number of the range of each vector, (n,)."""
 
 
 def read_shard(
     job: ShardJob, path: str, range_of_rows: RowRanges | None = None, ranges: int = 1
 ) -> tuple[dict[int, SufficientStatistics], list[str]]:
-    """Return the statistics of a shard by range, and the files that were read; without ranges there is one, 0.
+    """Read a shard, and sum up its vectors.
 
-    A range without vectors is left out.
+    Parameters
+    ----------
+    job : settings that apply to all shards
+    path : the shard
+    range_of_rows : function that divides vectors into ranges of classes; None: one range with the number 0
+    ranges : number of ranges
+
+    Returns
+    -------
+    statistics by number of the range, without ranges that have no vectors
+    paths of all files that were read
     """
     reader = open_vectors(path)
     sources = _label_sources(job, path, reader)
@@ -283,14 +305,14 @@ def read_shard(
                 vectors += n
                 del batch, codes, X, labels  # frees their memory before the next batch is read
         if not vectors:
-            raise FileFormatError("the file holds no vectors: leave it out")
+            raise FileFormatError("the file contains no vectors: leave it out")
         _check_once(hashes)
         parts = {number: sums.pop(number).result() for number in sorted(sums)}
         for name, source in sources.items():
             if source.numbers is not None and not labelled[name]:
                 raise LabelError(
-                    f"{source.location} lists none of the {vectors} ids for view {name!r}; its first id is "
-                    f"{next(iter(source.numbers))!r}: check that the list belongs to this shard"
+                    f"{source.location}, the list of labels of view {name!r}, has none of the {vectors} ids of the "
+                    f"shard; its first id is {next(iter(source.numbers))!r}: check that the list belongs to this shard"
                 )
     except (DataError, LabelError, FileFormatError) as error:
         raise error if path in str(error) else type(error)(f"{path}: {error}") from error
@@ -303,7 +325,12 @@ def _by_range(
     range_of_rows: RowRanges | None,
     ranges: int,
 ) -> Iterator[tuple[int, Numbers, Mapping[str, LabelCodes]]]:
-    """Yield the number, the vectors and the labels of each range of a batch that has any."""
+    """Yield (number of the range, vectors, labels) for each range of classes that has vectors in a batch.
+
+    X : vectors of the batch, (n, D)
+    labels : labels of the batch by view, (n,) each
+    range_of_rows : function that returns the range of each vector; None: all vectors are in range 0
+    """
     if range_of_rows is None or ranges == 1:
         yield 0, X, labels
         return
@@ -321,15 +348,18 @@ def _by_range(
 
 
 def _check_once(hashes: list[IntArray]) -> None:
-    """Raise `LabelError` if an id occurs twice; the hashes take eight bytes per id."""
+    """Raise `LabelError` if an id occurs twice in a shard.
+
+    hashes : 64-bit hash of each id, by batch; ids themselves would take more memory
+    """
     ids = np.concatenate([np.empty(0, np.int64), *hashes])
     order = np.argsort(ids, kind="stable")
     duplicates = np.flatnonzero(np.diff(ids[order]) == 0)
     if len(duplicates):
         first, second = order[duplicates[0] : duplicates[0] + 2] + 1
         raise LabelError(
-            f"an id occurs twice and would be counted twice: entries {first} and {second}. "
-            "Leave one of them out"
+            f"entries {first} and {second} have the same id, and the vector would be counted twice: leave one of "
+            "them out"
         )
 
 
@@ -338,10 +368,11 @@ def _check_once(hashes: list[IntArray]) -> None:
 
 @dataclass(frozen=True)
 class LabelSource:
-    """Source of the labels of a view: a column of the shard, or a file that lists ids and their labels.
+    """Source of the labels of one view: a column of the shard, or a file that lists ids and their labels.
 
     location : name of the column, or path of the file
-    names, numbers : for a file, its classes, and the class number of every id; other ids have no label
+    names : names of the classes in the file; empty for a column
+    numbers : for a file, index into `names` of each id; ids that are missing have no label. None for a column
     """
 
     location: str
@@ -349,19 +380,23 @@ class LabelSource:
     numbers: dict[str, int] | None = None
 
     def codes(self, batch: Batch) -> LabelCodes:
-        """Return the labels of a batch."""
+        """Return the labels of the vectors of a batch as codes, (n,); -1 stands for no label."""
         if self.numbers is None:
             return column_codes(batch.columns[self.location])
         if batch.ids is None:
             raise LabelError(
-                f"the shard has no ids to look up in {self.location}: store ids, or labels in a column"
+                f"the shard has no ids, which are needed to find labels in {self.location}: store ids in the shard, or "
+                "labels in a column"
             )
         codes = np.array([self.numbers.get(name, -1) for name in batch.ids], dtype=np.int64)
         return LabelCodes(self.names, codes)
 
 
 def _label_sources(job: ShardJob, path: str, reader: Reader) -> dict[str, LabelSource]:
-    """Return the source of every label column that the views need."""
+    """Return the source of the labels of each base view; raise `LabelError` for a view without labels.
+
+    reader : open shard
+    """
     sources = {}
     shard = Path(main_file(path))
     for name in base_columns(job.views):
@@ -372,8 +407,9 @@ def _label_sources(job: ShardJob, path: str, reader: Reader) -> dict[str, LabelS
         file = location.replace("{stem}", shard.stem).replace("{folder}", str(shard.parent))
         if not Path(file).is_file():
             raise LabelError(
-                f"{path}: there are no labels of {name!r}: {location!r} is neither a file nor a column of the shard "
-                f"(its columns: {', '.join(reader.columns) or 'none'}). Pass labels={{{name!r}: column or file}}"
+                f"{path}: there are no labels of view {name!r}: {location!r} is neither a file nor a column of the "
+                f"shard, whose columns are: {', '.join(reader.columns) or 'none'}. Pass --labels {name}=COLUMN or FILE "
+                f"(in Python labels={{{name!r}: ...}})"
             )
         sources[name] = LabelSource(file, *_numbered(file, *file_state(file)))
     return sources
@@ -381,9 +417,9 @@ def _label_sources(job: ShardJob, path: str, reader: Reader) -> dict[str, LabelS
 
 @lru_cache(CACHED_LISTS)
 def _numbered(file: str, size: int, changed: int) -> tuple[Names, dict[str, int]]:
-    """Return the class names in a list, and the class number of every id.
+    """Return the names of the classes in a list of labels such as utt2spk, and the number of the class of each id.
 
-    size, changed : size and modification time, so that the cache distinguishes versions of the file
+    size, changed : size and modification time of the file; if they change, the file is read again
     """
     values = read_map(file)
     labels = label_codes(np.array(list(values.values())))
@@ -391,7 +427,10 @@ def _numbered(file: str, size: int, changed: int) -> tuple[Names, dict[str, int]
 
 
 def column_codes(column: Any) -> LabelCodes:
-    """Encode the labels of a column; the rows of an Arrow column are not converted to Python objects."""
+    """Return the labels of a column, a NumPy or Arrow array (n,), as codes; -1 stands for no label.
+
+    Only the distinct labels of an Arrow column are converted to Python objects.
+    """
     if isinstance(column, np.ndarray):
         return label_codes(column)
     arrow = need("pyarrow")
