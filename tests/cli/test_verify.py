@@ -605,7 +605,7 @@ def test_people_of_several_recordings_and_a_page_to_confirm_them(place):
     (place / "turns.rttm").write_text("SPEAKER else 1 0 1 <NA> <NA> s <NA> <NA>")
     done = run("people", "one.wav", *COSINE, "--turns", "turns.rttm", "-o", "people.html")
     assert (
-        "a turn names the recording 'else', which is missing or unreadable; readable recordings: one"
+        "a turn is of the recording 'else', which is missing or unreadable; readable recordings: one"
         in done.output
     )
 
