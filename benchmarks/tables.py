@@ -936,6 +936,7 @@ RECORDS = [
     *(
         RESULTS / f"{folder}/table.md"
         for folder in (
+            "challenges",
             "cvau",
             "default-model",
             "drawn-corpora",
