@@ -54,7 +54,6 @@ FOREIGN_NAMES = {
     "X_test": "the reader's vectors",
     "compute_min_dcf": "Kaldi",
     "fast_PLDA_scoring": "SpeechBrain",
-    "first_s": "results of benchmarks/service.py",
     "fish_source": "click",
     "identifySingleSpeaker": "Azure",
     "ignore_startup_parameters": "PgBouncer",
