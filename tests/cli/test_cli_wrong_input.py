@@ -49,11 +49,11 @@ def put(command, where, what):
         ("noise.npz", "noise.npz"),
         ("utt2spk", "utt2spk"),
         ("folder", "folder"),
-        ("nan.npz", "NaN or infinity, the first is 'u0'"),
+        ("nan.npz", "NaN or infinity; the first is 'u0'"),
         ("none.npz", "contains no vectors"),
         ("one.npz", "at least two vectors"),
         ("same.npz", "no variance"),
-        ("strangers.npz", "lists none of the 200 ids"),
+        ("strangers.npz", "has none of the 200 ids"),
         ("noise.safetensors", "not a safetensors file"),
     ],
 )
@@ -66,7 +66,7 @@ def test_vectors_to_train_on(root, tmp_path, name, words):
     ("name", "words"),
     [
         ("gone", "there is no file"),
-        ("noise", "not UTF-8"),
+        ("noise", "expected UTF-8"),
         ("folder", "folder"),
         ("empty", "is empty"),
         ("one-class", "one class ('s')"),
@@ -111,7 +111,7 @@ def test_options_of_train(root, tmp_path, options):
         (5, "gone", "there is no file"),
         (5, "folder", "folder"),
         (5, "empty", "empty"),
-        (5, "noise", "not UTF-8"),
+        (5, "noise", "expected UTF-8"),
         (5, "stranger", "the first is 'nobody'"),
     ],
 )

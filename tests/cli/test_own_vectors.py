@@ -77,10 +77,10 @@ def test_a_folder_of_kaldi_is_its_vectors_with_their_labels(archive, tmp_path):
     (folder / "wav.scp").touch()
     with pytest.raises(
         FileFormatError,
-        match=r"this is a folder with voices.scp, wav.scp: give the path of one file",
+        match=r"this is a folder with voices.scp, wav.scp: pass the path of one file",
     ):
         read_vectors(folder)
-    with pytest.raises(FileFormatError, match=r"this is a folder with no .scp"):
+    with pytest.raises(FileFormatError, match=r"this is a folder with no .scp file"):
         read_vectors(tmp_path)
 
 

@@ -30,7 +30,7 @@ def test_vectors_in_csv(tmp_path: Path) -> None:
         ("id,a,b\nu,1,2\nv,1,x\n", "line 3"),
         ("id,a\nu,1\nu,2\n", "repeat"),
         ("id,a\nu,nan\n", "NaN"),
-        ("id,name\nu,x\n", "columns of numbers"),
+        ("id,name\nu,x\n", "no column of numbers"),
         ("id,a\n", "no lines"),
     ],
 )

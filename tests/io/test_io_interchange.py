@@ -123,12 +123,12 @@ def test_the_transform_that_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mean", "transform", "psi", "error"),
     [
-        (np.ones(3), np.eye(4), np.ones(3), "dimensions differ"),
-        (np.ones(3), np.eye(3), np.ones(2), "dimensions differ"),
+        (np.ones(3), np.eye(4), np.ones(3), "have the shapes .* expected"),
+        (np.ones(3), np.eye(3), np.ones(2), "have the shapes .* expected"),
         (np.ones(3), np.ones((3, 3)), np.ones(3), "not a PLDA model of Kaldi"),
-        (np.ones(3), np.eye(3), -np.ones(3), "psi must be variances"),
-        (np.ones(3), np.eye(3), np.zeros(3), "variances between classes, some above 0"),
-        (np.full(3, np.nan), np.eye(3), np.ones(3), "not finite"),
+        (np.ones(3), np.eye(3), -np.ones(3), "psi must contain variances"),
+        (np.ones(3), np.eye(3), np.zeros(3), "variances between classes, at least one above 0"),
+        (np.full(3, np.nan), np.eye(3), np.ones(3), "contain NaN or infinity"),
     ],
 )
 def test_parts_that_do_not_fit(
@@ -176,7 +176,7 @@ def test_what_cannot_be_exchanged(tmp_path: Path) -> None:
     two = MultiviewPLDA.from_parameters(
         np.zeros(3), {"a": np.eye(3)[:, :1], "b": np.eye(3)[:, 1:]}, np.ones(3)
     )
-    with pytest.raises(ParameterError, match="stores one view; the model has 2"):
+    with pytest.raises(ParameterError, match="stores a model with one view; this model has 2"):
         write_kaldi_plda(tmp_path / "x", two)
     with pytest.raises(ParameterError, match="not fitted"):
         write_kaldi_plda(tmp_path / "x", PLDA())

@@ -140,9 +140,9 @@ def test_scores_from_streams(tmp_path: Path, format: str, stream: Any) -> None:
 
 
 def test_errors_of_streams_have_lines(stream: Any) -> None:
-    with pytest.raises(FileFormatError, match=r"line 2: 'maybe' is the kind"):
+    with pytest.raises(FileFormatError, match=r"line 2: 'maybe' is not a kind of trial"):
         read_trials(stream(b"m a target\nm b maybe\n"))
-    with pytest.raises(FileFormatError, match=r"line 3: 'x' is the score"):
+    with pytest.raises(FileFormatError, match=r"line 3: expected the score as a number .* got 'x'"):
         read_scores(stream(b"m a 1\n\nm b x\n"))
 
 

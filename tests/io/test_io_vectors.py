@@ -130,13 +130,17 @@ def test_archive_on_standard_input(
 def test_commands_and_pickles_are_not_run(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     (tmp_path / "x.scp").write_text(f"a touch {mark} |\n")
-    with pytest.raises(FileFormatError, match=r"x\.scp, line 1: 'a .*commands are not run"):
+    with pytest.raises(
+        FileFormatError, match=r"x\.scp, line 1: 'a .*commands and ranges of rows are not supported"
+    ):
         read_vectors(tmp_path / "x.scp")
     with pytest.raises(ParameterError, match="commands are not run"):
         read_vectors(f"ark:touch {mark} |")
     assert not mark.exists()
     kaldiio.save_ark(str(tmp_path / "x.ark"), {"a": np.ones(3)}, write_function="pickle")
-    with pytest.raises(FileFormatError, match=r"x\.ark, entry 1 \('a'\): expected '\['"):
+    with pytest.raises(
+        FileFormatError, match=r"x\.ark, entry 1 \('a'\): expected numbers in brackets"
+    ):
         read_vectors(tmp_path / "x.ark")
     np.savez(tmp_path / "x.npz", X=np.ones((1, 2)), ids=np.array([{}], dtype=object))
     with pytest.raises(FileFormatError, match="arrays of Python objects are not read"):
@@ -160,11 +164,13 @@ def test_an_array_without_ids_is_read_and_not_written(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found.X, X)
     (tmp_path / "x.npy.gz").write_bytes(gzip.compress((tmp_path / "x.npy").read_bytes()))
     np.testing.assert_array_equal(read_vectors(tmp_path / "x.npy.gz").X, X)
-    with pytest.raises(ParameterError, match=r'which has no ids.* np\.savez\("x\.npz"') as refused:
+    with pytest.raises(
+        ParameterError, match=r"which cannot store ids: write an \.npz file"
+    ) as refused:
         write_vectors(tmp_path / "y.npy", found)
     assert ".npy," not in str(refused.value)
     np.save(tmp_path / "flat.npy", np.arange(6.0))
-    with pytest.raises(FileFormatError, match=r"floats \(n, D\); got \(6,\)"):
+    with pytest.raises(FileFormatError, match=r"numbers \(n, D\); got shape \(6,\)"):
         read_vectors(tmp_path / "flat.npy")
     (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-1])
     with pytest.raises(FileFormatError, match=r"x\.npy is damaged"):
@@ -249,7 +255,7 @@ def test_select(vectors: VectorSet) -> None:
     chosen = vectors.select([IDS[2], IDS[0], IDS[2]])
     assert chosen.ids.tolist() == [IDS[2], IDS[0], IDS[2]]
     np.testing.assert_array_equal(chosen.X, vectors.X[[2, 0, 2]])
-    with pytest.raises(LabelError, match="2 id\\(s\\) have no vector, the first is 'nobody'"):
+    with pytest.raises(LabelError, match="2 id\\(s\\) have no vector; the first is 'nobody'"):
         vectors.select([IDS[0], "nobody", "none", "nobody"])
 
 
@@ -359,12 +365,12 @@ def test_widths_numbers_and_names_are_checked(tmp_path: Path) -> None:
             read_vectors(tmp_path / "x.ark")
         return str(caught.value)
 
-    assert "the vector of 'b' has width 2; the vectors before it have width 3" in error(
+    assert "the vector 'b' has 2 dimensions; the vectors before it have 3" in error(
         {"a": np.ones(3), "b": np.ones(2)}
     )
     rows = {"a": np.ones(2), "b": np.array([1, np.nan]), "c": np.array([np.inf, 0])}
-    assert "2 vector(s) contain NaN or infinity, the first is 'b'" in error(rows)
-    assert "a matrix of shape (2, 2); expected a vector" in error({"a": np.ones((2, 2))})
+    assert "2 vector(s) contain NaN or infinity; the first is 'b'" in error(rows)
+    assert "expected a vector; got a matrix of shape (2, 2)" in error({"a": np.ones((2, 2))})
     (tmp_path / "x.ark").write_text("a [ 1 2 ]\nb [ 1 2 ]\na [ 3 4 ]\nb [ 0 0 ]\n")
     with pytest.raises(
         FileFormatError, match="2 id\\(s\\) repeat an earlier one, the first is 'a'"
@@ -395,7 +401,7 @@ def test_nothing_half_written(tmp_path: Path, name: str, monkeypatch: pytest.Mon
     for wrong in bad:
         with pytest.raises(LabelError):
             write_vectors(path, wrong)
-    with pytest.raises(DataError, match="not finite"):
+    with pytest.raises(DataError, match="contain NaN or infinity"):
         write_vectors(path, VectorSet(np.array(["p"]), np.full((1, 2), np.nan)))
     assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
 

@@ -92,7 +92,7 @@ def with_a_repeated_id(path: Path) -> None:
 def test_an_id_that_stands_twice_is_refused_by_both(tmp_path: Path, name: str) -> None:
     with_a_repeated_id(tmp_path / name)
     write_map(tmp_path / "utt2spk", {i: f"s{k % 7}" for k, i in enumerate(IDS)})
-    said = r"1 id\(s\) repeat an earlier one, the first is '104' \(entries 5 and 41\)"
+    said = r"1 id\(s\) repeat an earlier id; the first is '104' \(entries 5 and 41\)"
     with pytest.raises(FileFormatError, match=said):
         read_vectors(tmp_path / name)
     for size in (100, 2**24):

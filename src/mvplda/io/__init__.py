@@ -1,6 +1,6 @@
-"""Readers and writers of files of vectors, label lists, trial lists, protocols and scores.
+"""Readers and writers of files of vectors, label lists, enrolment lists, trial lists and scores.
 
-Models of Kaldi are read in `mvplda.io.plda_files`.
+`mvplda.io.plda_files` reads and writes PLDA models of Kaldi and pyannote.audio, `mvplda.io.onnx` writes ONNX graphs.
 """
 
 from .lists import read_groups, read_labels, read_map, write_map

@@ -1,4 +1,4 @@
-"""Batches of vectors, and the interface of readers of vector files."""
+"""Batches of vectors, and the interface that all readers of vector files implement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ Vectors = FloatArray
 
 @dataclass(frozen=True)
 class Batch:
-    """Consecutive vectors of a file, with their ids and the requested columns."""
+    """Consecutive vectors of a file.
+
+    X : vectors, (n, D)
+    ids : (n,) ids; None if they were not requested
+    columns : the requested label columns by name, (n,) each
+    """
 
     X: Numbers
     ids: Sequence[str] | None = None
@@ -25,12 +30,12 @@ class Batch:
 
 
 class Reader(ABC):
-    """An open file of vectors.
+    """Reader of one file of vectors.
 
     columns : names of the available label columns
     has_ids : whether the file has ids; otherwise row numbers are the ids
-    id_column : name of the column of ids, in formats with columns
-    files : paths of further files that are read, such as the archives of a script
+    id_column : name of the column of ids; None if the format has no columns, or the file no ids
+    files : paths of other files that are read too, such as the archives that a Kaldi script names
     """
 
     columns: tuple[str, ...] = ()
@@ -40,25 +45,31 @@ class Reader(ABC):
 
     @abstractmethod
     def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
-        """Yield all rows in batches of about this size, with the requested columns."""
+        """Yield all vectors of the file in batches.
+
+        batch_bytes : approximate size of the vectors of a batch in bytes
+        columns : names of the label columns to read
+        ids : whether to read ids
+        """
 
 
 def rows_of_batch(batch_bytes: int, row_bytes: int) -> int:
-    """Return the number of rows in a batch of this size: at least 1."""
+    """Return the number of rows of `row_bytes` bytes in a batch of `batch_bytes` bytes: at least 1."""
     return max(1, batch_bytes // max(row_bytes, 1))
 
 
 def stack_blocks(path: PathLike, blocks: Sequence[tuple[str, Numbers]]) -> Numbers:
-    """Concatenate arrays (n, D); raise `FileFormatError` if their widths differ.
+    """Concatenate arrays of vectors (n, D) of a file; raise `FileFormatError` if their widths D differ.
 
-    blocks : id of the first row, and the array
+    path : the file, for the error
+    blocks : (id of the first row, array) of each array
     """
     width = blocks[0][1].shape[1]
     for name, X in blocks:
         if X.shape[1] != width:
             fail(
                 path,
-                f"the vector of {name!r} has width {X.shape[1]}; the vectors before it have width {width}",
+                f"the vector {name!r} has {X.shape[1]} dimensions; the vectors before it have {width}",
             )
     if len(blocks) == 1:
         return blocks[0][1]

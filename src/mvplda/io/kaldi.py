@@ -1,8 +1,8 @@
-"""Reader and writer of Kaldi archives of vectors: ``.ark`` and ``.scp``, binary and text.
+"""Reader and writer of Kaldi's files of vectors: archives (``.ark``, binary or text) and scripts (``.scp``).
 
-Every length is checked against the size of the file before it is used. Nothing in a file is executed: an entry that is
-a command (``... |``) or a pickle is an error. A path inside an ``.scp`` is tried as it is, then relative to the folder
-of the ``.scp``.
+An archive contains vectors with their ids; a script lists ids with the archive and the offset of their vectors. Every
+length is checked against the size of the file before it is used. Nothing in a file is executed: an entry that is a
+command (``... |``) is an error. A path in a script is tried as it is, then relative to the folder of the script.
 """
 
 from __future__ import annotations
@@ -27,22 +27,26 @@ from .streams import Names, OnDisk, fail, lines_of, wrap_reader_errors
 
 Buffer = bytes | mmap.mmap
 HEADER = re.compile(rb"([FD])(?:V \x04(....)|M \x04(....)\x04(....))", re.DOTALL)
-"""Header of a binary array: float or double, a vector with its width or a matrix with its shape."""
+"""Header of a binary array: F (float) or D (double), then V with a width, or M with a number of rows and of columns."""
 BRACKETS = re.compile(rb"[ \t\r\n]*\[([^\]]*)\]")
+"""Array in text: numbers in brackets, a row per line."""
 FLOATS: dict[bytes, np.dtype[np.floating]] = {b"F": np.dtype("<f4"), b"D": np.dtype("<f8")}
 FIRST_ROWS = 64
-"""Number of vectors in the first batch of a file, before their width is known."""
+"""Number of vectors in the first batch of a file, when their width is not known yet."""
 
 
 Entry = tuple[str, str, int, int]
-"""Location of a vector: id, archive, offset in bytes, and number of its line or entry."""
+"""Location of a vector: id, archive, offset in bytes, and number of its line in the script, or entry in the archive."""
 
 
 class KaldiReader(Reader):
     """Reader of a script (lines of ``id archive:offset``) or of a whole archive.
 
-    Vectors of one archive with equal headers are copied in one step; others (text, mixed types) are read one by
-    one. Memory-mapped pages are released after every batch.
+    Binary vectors of one archive with equal types and widths are copied in one step; others are read one by one.
+    Memory-mapped pages are released after every batch.
+
+    path : name of the file, with or without a prefix such as ``scp:``
+    source : the file, if it was opened before
     """
 
     def __init__(self, path: PathLike, source: OnDisk | None = None) -> None:
@@ -67,7 +71,7 @@ class KaldiReader(Reader):
             fail(self.path, "the script or archive is empty")
 
     def _of_script(self) -> Iterator[Entry]:
-        """Yield the entries of a script, opening its archives."""
+        """Yield the location of each vector of a script, and open the archives that it names."""
         for number, line in enumerate(lines_of(self.source), 1):
             fields = line.strip().split(None, 1)
             if not fields:
@@ -76,7 +80,10 @@ class KaldiReader(Reader):
             location = fields[-1].decode()
             # brackets select rows of a matrix, bars are commands
             if len(fields) < 2 or location.endswith(("]", "|")) or location.startswith("|"):
-                reason = "expected 'id archive:offset'; commands are not run: write their output"
+                reason = (
+                    "expected 'id archive:offset'; commands and ranges of rows are not supported: write the vectors "
+                    "to an archive first"
+                )
                 fail(self.path, f"{line.decode()!r}; {reason}", number)
             archive, _, offset = location.rpartition(":")
             if not (offset.isdecimal() and offset.isascii() and len(offset) < 19 and archive):
@@ -89,17 +96,20 @@ class KaldiReader(Reader):
             yield name, archive, int(offset), number
 
     def _find(self, archive: str, name: str, number: int) -> str:
-        """Return the path of an archive that a line of the script names."""
+        """Return the path of an archive that a script names; raise `FileNotFoundError` if it does not exist.
+
+        name, number : id and line number of the entry, for the error
+        """
         for candidate in (Path(archive), Path(self.path).parent / archive):
             with suppress(OSError, ValueError):  # raised for names that no file can have
                 if candidate.exists():
                     return str(candidate)
         raise FileNotFoundError(
-            f"{self.path}, line {number}: there is no archive {archive} for {name!r}"
+            f"{self.path}, line {number}: the archive {archive} of {name!r} does not exist"
         )
 
     def _of_archive(self) -> Iterator[Entry]:
-        """Yield the entries of an archive from its beginning to its end."""
+        """Yield the location of each vector of an archive, from its beginning to its end."""
         data = self.opened[self.path] = _mapped(self.source)
         offset = skip_blanks(data, 0)
         number = 0
@@ -121,14 +131,14 @@ class KaldiReader(Reader):
             offset = skip_blanks(data, end)
 
     def _describe(self, entry: Entry) -> str:
-        """Return the description of an entry for errors."""
+        """Return a description of an entry for errors, with the file and the number of its line or entry."""
         name, archive, offset, number = entry
         if not self.is_script:
             return f"{self.path}, entry {number} ({name!r})"
         return f"{self.path}, line {number} ({name!r} in {archive}:{offset})"
 
     def _vectors(self, entries: Sequence[Entry]) -> FloatArray:
-        """Return the vectors of some entries (n, D)."""
+        """Return the vectors at these locations, (n, D)."""
         blocks: list[tuple[str, FloatArray]] = []
         for archive, group in groupby(entries, key=itemgetter(1)):
             run = list(group)
@@ -142,28 +152,31 @@ class KaldiReader(Reader):
                 if len(array) != 1:
                     fail(
                         self._describe(entry),
-                        f"a matrix of shape {array.shape}; expected a vector",
+                        f"expected a vector; got a matrix of shape {array.shape}",
                     )
                 blocks.append((entry[0], array))
         return np.asarray(stack_blocks(self.path, blocks), dtype=blocks[0][1].dtype)
 
 
 def read_entry(data: Buffer, offset: int, description: str) -> tuple[FloatArray, int]:
-    """Return the vector or matrix at an offset, and the offset after it."""
+    """Return the vector or matrix at an offset in bytes, binary or text, and the offset after it.
+
+    description : file and entry, for errors
+    """
     if data[offset : offset + 2] == BINARY:
         return read_binary(data, offset + 2, description)
     return read_text(data, offset, description)
 
 
 def read_binary(data: Buffer, offset: int, description: str) -> tuple[FloatArray, int]:
-    """Return the array after Kaldi's binary mark, and the offset after it."""
+    """Return the binary vector or matrix at an offset, without Kaldi's mark before it, and the offset after it."""
     match = HEADER.match(data, offset)
     if match is None:
         actual = bytes(data[offset : offset + 5])
         expected = "a vector or matrix of floats (FV, DV, FM, DM), not compressed"
         fail(
             description,
-            f"expected {expected}; the entry begins with {actual!r}, or the file ends there",
+            f"expected {expected}; got {actual!r} (nothing if the file ends there)",
         )
     sizes = [size for size in match.groups()[1:] if size is not None]
     shape = struct.unpack(f"<{len(sizes)}i", b"".join(sizes))
@@ -171,29 +184,35 @@ def read_binary(data: Buffer, offset: int, description: str) -> tuple[FloatArray
     end = match.end() + math.prod(shape) * dtype.itemsize
     if min(shape) < 0 or end > len(data):
         left = len(data) - match.end()
-        fail(description, f"truncated: the entry has shape {shape}, but {left} bytes are left")
+        fail(
+            description,
+            f"truncated: the entry has shape {shape}, but the file has only {left} more bytes",
+        )
     array = np.frombuffer(data[match.end() : end], dtype).reshape(shape)
     return array.astype(dtype.newbyteorder("="), copy=False), end
 
 
 def read_text(data: Buffer, offset: int, description: str) -> tuple[FloatArray, int]:
-    """Return the array in brackets at an offset, and the offset after it."""
+    """Return the vector or matrix in brackets, as text, at an offset, and the offset after it."""
     match = BRACKETS.match(data, offset)
     if match is None:
         start = bytes(data[offset : offset + 10])
-        fail(description, f"expected '[', numbers and ']', or a binary vector; got {start!r}")
+        fail(description, f"expected numbers in brackets [ ], or a binary vector; got {start!r}")
     rows = [line.split() for line in match[1].split(b"\n")]
     try:
         array = np.array([[float(number) for number in row] for row in rows if row])
     except ValueError as error:
-        fail(description, f"expected numbers in brackets, equally many per row: {error}")
+        fail(description, f"expected numbers in brackets, the same number in each row: {error}")
     if len(array) == 1:
         array = array[0]
     return array, match.end()
 
 
 def _vector_header(data: Buffer, offset: int) -> tuple[bytes, int] | None:
-    """Return type and size in bytes, header included, of a binary vector; None for anything else."""
+    """Return the type (b"F" or b"D") and the size in bytes, with its header, of the binary vector at an offset.
+
+    Return None if there is no binary vector, or an empty one.
+    """
     match = HEADER.match(data, offset + 2)
     if match is None or match[2] is None or data[offset : offset + 2] != BINARY:
         return None
@@ -204,7 +223,7 @@ def _vector_header(data: Buffer, offset: int) -> tuple[bytes, int] | None:
 
 
 def _gather_equal(data: Buffer, offsets: Sequence[int]) -> FloatArray | None:
-    """Return the binary vectors at these offsets, or None if their headers differ."""
+    """Return the binary vectors at these offsets, (n, D); None if they are not binary or differ in type or width."""
     head = _vector_header(data, offsets[0])
     if head is None or max(offsets) + head[1] > len(data):
         return None
@@ -218,7 +237,7 @@ def _gather_equal(data: Buffer, offsets: Sequence[int]) -> FloatArray | None:
 
 
 def _mapped(source: OnDisk) -> Buffer:
-    """Return the memory-mapped bytes of a file."""
+    """Return the bytes of a file, memory-mapped unless it is empty."""
     if os.stat(source.file).st_size == 0:
         return b""  # an empty file cannot be mapped
     with open(source.file, "rb") as file:
@@ -226,17 +245,18 @@ def _mapped(source: OnDisk) -> Buffer:
 
 
 def skip_blanks(data: Buffer, offset: int) -> int:
-    """Return the offset of the first byte that is not blank."""
+    """Return the offset of the first byte, at or after `offset`, that is not blank."""
     while data[offset : offset + 1].isspace():
         offset += 1
     return offset
 
 
 def write_kaldi(path: PathLike, files: Sequence[Path], ids: Names, X: Vectors) -> None:
-    """Write an archive and, if there is a second file, a script.
+    """Write a binary archive and, if there is a second file, its script.
 
-    path : final name, which the lines of the script refer to
-    files : files to write, see `kaldi_files`
+    path : name of the output, from which the name of the archive in the script follows
+    files : files to write, in the order of `kaldi_files`; they may be temporary files, which are renamed later
+    ids, X : ids (n,) and vectors (n, D)
     """
     archive = kaldi_files(path)[0]
     lines = []
@@ -250,7 +270,7 @@ def write_kaldi(path: PathLike, files: Sequence[Path], ids: Names, X: Vectors) -
 
 
 def binary_array(array: FloatArray) -> bytes:
-    """Return a vector or matrix in Kaldi's binary format, without the binary mark."""
+    """Return a vector or matrix as bytes in Kaldi's binary format, without Kaldi's mark before it."""
     kind = "F" if array.dtype == np.float32 else "D"
     sizes = b"".join(b"\4" + struct.pack("<i", size) for size in array.shape)
     numbers = array.astype(FLOATS[kind.encode()]).tobytes()

@@ -1,4 +1,4 @@
-"""Names of Kaldi archives and scripts, such as ``ark:x``, and their files."""
+"""Names of Kaldi archives and scripts with prefixes, such as ``ark:x``, and the files that they stand for."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from ..exceptions import ParameterError
 from .tables import suffix_of
 
 PREFIX = re.compile(r"(ark|scp)(?:,\w{1,2})*:(.*)", re.DOTALL)
+"""Name with a prefix and its options, such as ``ark,t:x``."""
 BINARY = b"\0B"
+"""Mark before a binary entry."""
 ID = re.compile(rb"([^\0-\x20]+)[ \t]")
+"""Id of an entry of an archive, and the blank after it."""
 
 
 def is_kaldi(path: PathLike) -> bool:
@@ -21,29 +24,30 @@ def is_kaldi(path: PathLike) -> bool:
 
 
 def parse_name(path: PathLike) -> tuple[str, bool]:
-    """Return the file of ``ark:x``, ``scp:x`` or a bare path, and whether it is a script."""
+    """Return the path in a name such as ``ark:x``, ``scp:x`` or ``x.scp``, and whether it is that of a script."""
     match = PREFIX.fullmatch(str(path))
     if match is None:
         return str(path), suffix_of(path) == ".scp"
     name = match[2].strip()
     if not name or "|" in (name[0], name[-1]):
         raise ParameterError(
-            f"{path}: expected a file after the prefix; commands are not run: write their output to a file first"
+            f"{path}: expected the path of a file after the prefix; commands are not run: write their output to a file "
+            "first"
         )
     return name, match[1] == "scp"
 
 
 def looks_like_archive(head: bytes) -> bool:
-    """Return whether these first bytes are those of an archive; otherwise the file may be a script."""
+    """Return whether the first bytes of a file are those of a Kaldi archive; otherwise it may be a script."""
     return re.match(rb"\s*\S+[ \t]+(\0B|\[)", head) is not None
 
 
 def kaldi_files(path: PathLike) -> list[Path]:
-    """Return the files to write for a name: the archive and, if the name is a script, the script."""
+    """Return the files to write for a name: the archive and, if the name is that of a script, also the script."""
     name, is_script = parse_name(path)
     if name == STANDARD or str(path).startswith("ark,t:"):
         raise ParameterError(
-            f"{path}: archives are written to files, not to standard output, and in binary, not as text"
+            f"{path}: archives are written in binary to files; text (ark,t:) and standard output (-) are not supported"
         )
     if is_script:
         return [Path(name).with_suffix(".ark"), Path(name)]

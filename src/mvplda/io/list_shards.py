@@ -1,7 +1,7 @@
-"""Trial lists and scores in Parquet: columns enrol, test and, if known, kind and score.
+"""Trial lists and scores in Parquet files: columns enrol, test and, if known, kind and score.
 
-Ids and kinds are stored as dictionaries, so that a list of ten million trials takes a few bytes per trial and is read
-without text.
+Each distinct id or kind is stored once, with an integer code per trial. A list of ten million trials therefore takes a
+few bytes per trial, and is read without handling text per trial.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Arrow = Any
 
 
 def write_columns(path: PathLike, columns: Mapping[str, Any]) -> None:
-    """Write columns of coded text or numbers, atomically."""
+    """Write columns of coded text (`Coded`) or numbers to a Parquet file, atomically."""
     arrow = need("pyarrow")
     arrays = {}
     for name, column in columns.items():
@@ -40,7 +40,7 @@ def write_columns(path: PathLike, columns: Mapping[str, Any]) -> None:
 
 
 def column_names(path: PathLike) -> list[str]:
-    """Return the names of the columns of a file."""
+    """Return the names of the columns of a Parquet file."""
     with wrap_reader_errors(path, PARQUET):
         names: list[str] = need("pyarrow.parquet").read_schema(OnDisk(path).file).names
     return names
@@ -49,9 +49,10 @@ def column_names(path: PathLike) -> list[str]:
 def read_columns_of(
     path: PathLike, roles: Sequence[Sequence[str]]
 ) -> list[Coded | FloatArray | None]:
-    """Return the column of each role; None for a role without a column.
+    """Return the requested columns of a Parquet file, (n,) each; None in place of a missing column.
 
-    roles : usual names of each column, such as `mvplda.io.tables.ENROL`; scores are numbers, others coded text
+    roles : usual names of each requested column, such as `mvplda.io.tables.ENROL`. The column of `SCORE` is returned as
+        numbers, other columns as coded text
     """
     header = column_names(path)
     chosen = [column_of(header, role) for role in roles]
@@ -69,13 +70,13 @@ def read_columns_of(
         column = table.column(header[index])
         if column.null_count:
             row = column.is_null().to_pylist().index(True)
-            fail(path, f"row {row} (counted from 0): {header[index]!r} is null")
+            fail(path, f"the column {header[index]!r} has no value in row {row} (counted from 0)")
         columns.append(_numbers(path, column) if role is SCORE else _coded(path, column))
     return columns
 
 
 def _coded(path: PathLike, column: Arrow) -> Coded:
-    """Return a column of text; its distinct texts are converted, not its rows."""
+    """Return an Arrow column of text as `Coded`; only distinct texts are converted to Python objects."""
     arrow = need("pyarrow")
     if not arrow.types.is_dictionary(column.type):
         column = column.dictionary_encode()
@@ -92,7 +93,7 @@ def _coded(path: PathLike, column: Arrow) -> Coded:
 
 
 def _numbers(path: PathLike, column: Arrow) -> FloatArray:
-    """Return a column of scores, float32 or float64."""
+    """Return an Arrow column of scores as a float32 or float64 array; raise `FileFormatError` for text or NaN."""
     values = column.to_numpy()
     if values.dtype.kind not in "fiu":
         fail(path, f"expected a column of numbers as scores; got {column.type}")
@@ -105,9 +106,9 @@ def _numbers(path: PathLike, column: Arrow) -> FloatArray:
 
 
 def read_pairs(path: PathLike, third: Sequence[str]) -> list[Any]:
-    """Return models, tests, and the column of kinds or scores, or None without it.
+    """Return three columns of a Parquet file: models, tests, and kinds or scores; a missing column of kinds is None.
 
-    third : `mvplda.io.tables.KIND` or `SCORE`
+    third : usual names of the third column, `mvplda.io.tables.KIND` or `SCORE`
     """
     header = column_names(path)
     for role in (ENROL, TEST, *([SCORE] if third is SCORE else [])):

@@ -1,4 +1,4 @@
-"""Label lists: maps such as utt2spk, and groups such as spk2utt."""
+"""Text lists of labels: maps such as utt2spk (one label per id), and groups such as spk2utt (several ids per name)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .streams import BLANKS, OnDisk, as_names, check_ids, fail, lines_of, write_
 def read_map(
     path: PathLike, expected: str = "'id value'", *, commas: bool = False
 ) -> dict[str, str]:
-    """Read a map such as ``utt2spk``: lines of an id and a value, which is the rest of the line.
+    """Read a map such as ``utt2spk`` as {id: value}; each line has an id, a blank, and a value up to its end.
 
     expected : description of a line, for errors
-    commas : treat commas as blanks
+    commas : whether commas separate fields like blanks
     """
     entries: dict[str, str] = {}
     for number, line in enumerate(lines_of(OnDisk(path), commas), 1):
@@ -38,11 +38,14 @@ def read_map(
 
 
 Groups = dict[str, tuple[str, ...]]
-"""Ids by group: the vectors of each speaker, or of each model."""
+"""Ids by the name of their group, such as the ids of the vectors of each speaker or model."""
 
 
 def read_groups(path: PathLike, *, commas: bool = False) -> Groups:
-    """Read groups such as ``spk2utt`` or an enrolment list: lines of a name and its ids."""
+    """Read groups such as ``spk2utt`` or an enrolment list; each line has a name and its ids, separated by blanks.
+
+    commas : whether commas separate fields like blanks
+    """
     entries = read_map(path, "'name id id ...'", commas=commas)
     # bytes split at ASCII blanks only, as in Kaldi
     lists = {name: value.encode().split() for name, value in entries.items()}
@@ -50,25 +53,31 @@ def read_groups(path: PathLike, *, commas: bool = False) -> Groups:
 
 
 def write_map(path: PathLike, values: Mapping[str, object]) -> None:
-    """Write ``id value`` lines atomically."""
+    """Write a map as lines ``id value``, atomically; raise `LabelError` for an id or value that a line cannot hold."""
     texts = list(map(str, values.values()))
     for text in texts:
         if not text or text.strip(BLANKS) != text or "\n" in text or "\0" in text:
             raise LabelError(
-                f"the value {text[:40]!r} does not fit a line: it is empty or has outer blanks"
+                f"the value {text[:40]!r} cannot be written to a line: it is empty, begins or ends with a blank, or "
+                "contains a line break: rename it"
             )
     write_text(path, map(" ".join, zip(check_ids(values), texts, strict=True)))
 
 
 def read_labels(paths: Mapping[str, PathLike], ids: Iterable[object]) -> dict[str, Labels]:
-    """Read the labels of every view in the order of the ids.
+    """Read the labels of each view, in the order of the ids.
 
-    An id that a file does not list has the label None, with a warning.
+    An id that a file does not list has the label None, with a warning; if a file lists none of the ids, `LabelError`
+    is raised.
 
     Parameters
     ----------
-    paths : {view: path of its ``utt2X``}
+    paths : {view: path of the map with its labels, such as utt2spk}
     ids : (n,) ids of the vectors
+
+    Returns
+    -------
+    {view: labels (n,)}
     """
     names = [str(name) for name in ids]
     labels: dict[str, Labels] = {}
@@ -77,8 +86,8 @@ def read_labels(paths: Mapping[str, PathLike], ids: Iterable[object]) -> dict[st
         missing = [name for name in names if name not in values]
         if missing == names != []:
             raise LabelError(
-                f"{path} lists none of the {len(names)} ids for view {view!r}: the first is {names[0]!r}, "
-                f"the file begins with {next(iter(values))!r}"
+                f"{path}, the list of labels of view {view!r}, has none of the {len(names)} ids of the vectors: the "
+                f"first id is {names[0]!r}, the list begins with {next(iter(values))!r}. Pass the list of these vectors"
             )
         if missing:
             warning = unlabelled_warning(view, str(path), len(missing), len(names), missing[0])
@@ -95,9 +104,14 @@ def as_objects(values: Iterable[object]) -> Labels:
 def unlabelled_warning(
     view: str, source: str, count: int, total: int, first: str = ""
 ) -> UnlabelledWarning:
-    """Return the warning about vectors that a list of labels does not name."""
+    """Return the warning that some vectors have no label.
+
+    source : list or column of the labels
+    count, total : number of vectors without label, and of all vectors
+    first : id of the first vector without label, if it is known
+    """
     example = f", the first is {first!r}" if first else ""
     return UnlabelledWarning(
         f"{count} of {total} vectors have no label of view {view!r} in {source}{example}; "
-        "each of them becomes a class of its own"
+        "each of these vectors becomes a class of its own"
     )

@@ -1,8 +1,8 @@
 """Export of a fitted scorer as an ONNX graph of preprocessing, likelihood ratio and calibration.
 
-The graph is recorded: the code that scores arrays (a scorer's `project`, its pair terms) runs with `Traced`
-arrays, which have no values and record each operation as a node. Every scorer that uses the supported operations can be
-exported.
+The graph is recorded: the code that scores arrays (the scorer's `project` and its pair terms) runs once with `Traced`
+arrays. These have no values, and record each operation as a node of the graph. Every scorer that uses only the
+operations of `Traced` can be exported.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -30,8 +30,9 @@ from ..scoring.question import Hypothesis, Question, possible_hypotheses
 __all__ = ["write_onnx"]
 
 OPSET = 18
+"""Version of ONNX's set of operators."""
 Proto = Any
-"""A message of onnx, which is optional: its types cannot be imported here."""
+"""Object of the package onnx, such as a node; the package is optional, so that its types cannot be imported here."""
 
 
 def write_onnx(
@@ -41,25 +42,28 @@ def write_onnx(
     enrolled: int = 1,
     **options: Any,
 ) -> None:
-    """Write the scoring of raw vectors as an ONNX graph, for profiles of a fixed number of vectors.
+    """Write an ONNX graph that scores raw vectors, for profiles with a fixed number of vectors.
 
-    The graph has the inputs ``enrol`` (profiles, `enrolled`, D) and ``test`` (tests, D), float32, and the output
-    ``llr`` (profiles, tests): the LLR of `Bundle.answer`, calibrated if the bundle has a calibration for the question.
+    The graph has two inputs of raw vectors with D dimensions, float32: ``enrol`` (profiles, `enrolled`, D) and ``test``
+    (tests, D). Its output ``llr`` (profiles, tests) is the LLR of `Bundle.answer`, calibrated if the bundle has a
+    calibration for the question.
 
     Parameters
     ----------
     path : file, written atomically
     scorer : a `Bundle`, or any fitted scorer
     enrolled : number of vectors per profile
-    options : keyword arguments of `Question`; by default, same in every view
+    options : keyword arguments of `Question`; without them, the question is "same in every view?"
     """
     if enrolled < 1:
-        raise ParameterError(f"enrolled must be at least 1; got {enrolled}")
+        raise ParameterError(
+            f"the number of enrolled vectors per profile must be at least 1; got {enrolled}"
+        )
     question = Question(**options)
     if question.known_views or question.countermeasure is not None:
         raise ParameterError(
-            "known classes and countermeasures are not part of a graph: leave known= and countermeasure= out of the "
-            "question"
+            "an ONNX graph supports neither known classes nor countermeasures: leave known= and countermeasure= out of "
+            "the question"
         )
     bundle = scorer
     if not isinstance(bundle, Bundle):
@@ -67,7 +71,8 @@ def write_onnx(
     probe = bundle.enrol(np.ones((1, bundle.width_in)))
     if bundle.near_matches(probe, probe, None, bundle.views) is not None:
         raise ParameterError(
-            "this model also compares points in time, which a graph cannot contain: score with mvplda or its service"
+            "this model also compares phrases in time (near matches), which an ONNX graph cannot do: score with mvplda "
+            "or its service instead"
         )
     graph = _Graph()
     width = bundle.width_in
@@ -84,7 +89,7 @@ def write_onnx(
 
 
 class _Graph:
-    """A sequence of nodes, each with one output, in float64."""
+    """ONNX graph under construction: nodes with one output each, which compute in float64."""
 
     def __init__(self) -> None:
         self.onnx = need("onnx")
@@ -93,11 +98,13 @@ class _Graph:
         self.inputs: list[Proto] = []
 
     def input(self, name: str, shape: list[str | int]) -> Traced:
+        """Add a float32 input with this name and shape, and return it in float64; axes with a name have any length."""
         real = self.onnx.TensorProto.FLOAT
         self.inputs.append(self.onnx.helper.make_tensor_value_info(name, real, shape))
         return Traced(self, name, int(shape[-1])).op("Cast", to=self.onnx.TensorProto.DOUBLE)
 
     def constant(self, values: ArrayLike) -> str:
+        """Add a constant, and return its name in the graph."""
         array = np.asarray(values)
         if array.dtype.kind == "f" or array.ndim == 0:
             array = array.astype(np.float64)
@@ -106,6 +113,7 @@ class _Graph:
         return name
 
     def model(self, notes: dict[str, str]) -> Proto:
+        """Return the checked ONNX model with these notes as its metadata."""
         from .. import __version__
 
         helper = self.onnx.helper
@@ -123,9 +131,13 @@ class _Graph:
 
 
 class Traced:
-    """Array in a graph: every operation on it adds a node. Supports the operations that pair terms use.
+    """Array without values: every operation on it adds a node to a graph, and returns the result as another such array.
 
-    width : length of the last axis, if known
+    Supports the operations of NumPy that scorers use.
+
+    graph : graph that gets the nodes
+    name : name of the array in the graph
+    width : length of the last axis; 0 if it is unknown
     """
 
     __array_ufunc__ = None  # NumPy arrays on the left leave operators to this class
@@ -138,7 +150,13 @@ class Traced:
     def op(
         self, kind: str, *operands: Traced | ArrayLike, width: int = 0, **options: Any
     ) -> Traced:
-        """Append a node with this array as its first input."""
+        """Add a node to the graph, and return its output.
+
+        kind : name of the ONNX operator
+        operands : inputs after this array; arrays with values become constants
+        width : length of the last axis of the output; 0: the same as that of this array
+        options : attributes of the operator, and `output`, the name of the output
+        """
         names = []
         for operand in operands:
             if not isinstance(operand, Traced):
@@ -215,11 +233,16 @@ class Traced:
             return result
         if function is np.einsum and args[0] == "ij,ij->i":
             return (args[1] * args[2]).sum(1)
-        raise ParameterError(f"{function.__name__} cannot be exported to a graph")
+        raise ParameterError(
+            f"the scorer cannot be exported to ONNX: it uses the function {function.__name__}, which is not supported"
+        )
 
 
 def _evidence(x: Any, scorer: Bundle | BaseScorer) -> Any:
-    """Return the contribution of each vector to the sum of its profile, concatenated over experts."""
+    """Return the evidence of raw vectors x (n, D), whose sum over its vectors is a profile.
+
+    The evidence of a committee is that of all its experts side by side.
+    """
     if isinstance(scorer, Bundle):
         for _, step in scorer._steps():
             x = _preprocess(x, step)
@@ -231,7 +254,7 @@ def _evidence(x: Any, scorer: Bundle | BaseScorer) -> Any:
 
 
 def _preprocess(x: Traced, step: Step) -> Traced:
-    """Return the vectors after a preprocessing step."""
+    """Return the vectors x (n, D) after a preprocessing step."""
     if isinstance(step, LengthNormalisation):
         length = 1.0
         if step.length == "sqrt":
@@ -249,7 +272,11 @@ def _preprocess(x: Traced, step: Step) -> Traced:
 
 
 def _ratio(enrol: Any, test: Any, enrolled: int, bundle: Bundle, question: Question) -> Traced:
-    """Return (profiles, tests) log-likelihood ratios, calibrated if the bundle has a calibration."""
+    """Return the LLRs (profiles, tests), calibrated if the bundle has a calibration for the question.
+
+    enrol : evidence of the profiles, summed over `enrolled` vectors each, (profiles, r)
+    test : evidence of the tests, (tests, r)
+    """
     pair_terms = bundle.fitted_scorer.pair_terms()
     base = pair_terms.base
     enrol_table = CellTable.single_cell(base, float(enrolled))
@@ -283,7 +310,7 @@ def _ratio(enrol: Any, test: Any, enrolled: int, bundle: Bundle, question: Quest
 
 
 def _log_sum(values: Sequence[Traced]) -> Traced:
-    """Return the log of the sum of exponentials, element by element."""
+    """Return log(sum_k exp(values[k])) of several arrays of one shape, element by element."""
     first, *rest = [value[None,] for value in values]
     stacked = first.op("Concat", *rest, axis=0)
     return stacked.op("ReduceLogSumExp", np.array([0]), keepdims=0)

@@ -46,7 +46,12 @@ CLOSE = b"</Plda>"
 
 
 class Transform(NamedTuple):
-    """Transform u = matrix (x - mean) with covariance I within classes and diag(psi) between classes."""
+    """Kaldi's form of a PLDA model: u = matrix (x - mean) has covariance I within classes, diag(psi) between classes.
+
+    mean : (D,) mean of the vectors x
+    matrix : (D, D)
+    psi : (D,) variances between classes
+    """
 
     mean: Array
     matrix: Array
@@ -54,7 +59,7 @@ class Transform(NamedTuple):
 
 
 def is_kaldi_plda(path: PathLike) -> bool:
-    """Return whether a file begins as a ``<Plda>`` file, binary or text; a stream is not read."""
+    """Return whether a file begins like Kaldi's ``<Plda>``, binary or text; False for a stream, which is not read."""
     if is_stream(path) or not Path(path).is_file():
         return False
     head = OnDisk(path).head(2 * len(OPEN))
@@ -62,11 +67,12 @@ def is_kaldi_plda(path: PathLike) -> bool:
 
 
 def read_kaldi_plda(path: PathLike, *, view: str = "class") -> PLDA:
-    """Read a ``<Plda>`` file, binary or text, into a `PLDA`.
+    """Read a PLDA model from Kaldi's ``<Plda>`` file, binary or text.
 
     Parameters
     ----------
-    view : name of the model's view
+    path : the file
+    view : name of the view of the returned model
     """
     data = read_bytes(path)
     binary = data[:2] == BINARY
@@ -81,25 +87,31 @@ def read_kaldi_plda(path: PathLike, *, view: str = "class") -> PLDA:
     D = mean.size
     matrix = np.atleast_2d(matrix)
     shapes = (mean.shape, matrix.shape, psi.shape)
-    finite = all(np.isfinite(array).all() for array in arrays)
-    if D == 0 or shapes != ((D,), (D, D), (D,)) or not finite:
+    if D == 0 or shapes != ((D,), (D, D), (D,)):
         fail(
             path,
-            f"dimensions differ, or numbers are not finite: mean, transform and psi have shapes {shapes}; "
-            "expected (D,), (D, D), (D,)",
+            f"mean, transform and psi have the shapes {shapes}; expected (D,), (D, D), (D,) for vectors of D "
+            "dimensions",
         )
+    if not all(np.isfinite(array).all() for array in arrays):
+        fail(path, "mean, transform or psi contain NaN or infinity")
     with wrap_reader_errors(path, "a PLDA model of Kaldi"):
         return _model_of(path, Transform(mean, matrix, psi), view)
 
 
 def _model_of(path: PathLike, transform: Transform, view: str) -> PLDA:
-    """Return the model of a transform."""
+    """Return the model of a transform; raise `FileFormatError` if psi has no positive or a clearly negative number.
+
+    path : file of the transform, for errors
+    view : name of the model's view
+    """
     mean, matrix, psi = transform
     between = psi > 0
     if not between.any() or psi.min() < -1e-9 * max(psi.max(), 1.0):
         fail(
             path,
-            f"psi must be variances between classes, some above 0; got {psi.min()} to {psi.max()}",
+            f"psi must contain variances between classes, at least one above 0 and none below 0; got numbers from "
+            f"{psi.min()} to {psi.max()}",
         )
     inverse = np.linalg.solve(matrix, np.eye(len(mean)))
     loading = inverse[:, between] * np.sqrt(psi[between])
@@ -107,17 +119,33 @@ def _model_of(path: PathLike, transform: Transform, view: str) -> PLDA:
 
 
 def write_kaldi_plda(path: PathLike, model: object) -> None:
-    """Write a model with one view as a binary ``<Plda>`` file, atomically."""
+    """Write a PLDA model with one view as a binary ``<Plda>`` file of Kaldi, atomically.
+
+    Parameters
+    ----------
+    path : the file
+    model : fitted `PLDA`, or `MultiviewPLDA` with one view
+    """
     body = b"".join(binary_array(array) for array in transform_of(model))
     write_atomically(path, BINARY + OPEN + b" " + body + CLOSE + b" ")
 
 
 PYANNOTE = ("xvec_transform.npz", "plda.npz")
-"""Files of pyannote.audio's VBx: mean1, mean2 and lda of the vectors, and mu, tr and psi of the model."""
+"""Files of pyannote.audio's VBx: preprocessing (arrays mean1, mean2 and lda), and model (arrays mu, tr and psi)."""
 
 
 def read_pyannote(folder: PathLike, *, view: str = "speaker") -> Bundle:
-    """Read xvec_transform.npz and plda.npz of pyannote.audio's VBx from a folder."""
+    """Read the preprocessing and the PLDA model of pyannote.audio's VBx.
+
+    Parameters
+    ----------
+    folder : folder with the files xvec_transform.npz and plda.npz
+    view : name of the view of the model
+
+    Returns
+    -------
+    Bundle that scores raw vectors, without calibration
+    """
     with wrap_reader_errors(folder, "files of pyannote.audio's VBx"):
         mean1, mean2, lda, mu, tr, psi = (
             np.load(Path(folder) / name)[key].astype(np.float64)
@@ -140,14 +168,21 @@ def read_pyannote(folder: PathLike, *, view: str = "speaker") -> Bundle:
 
 
 def write_pyannote(folder: PathLike, bundle: Bundle) -> None:
-    """Write a `Bundle` of `pyannote_chain` and a PLDA as the two files of pyannote.audio's VBx, both or none."""
+    """Write a model as the files xvec_transform.npz and plda.npz of pyannote.audio's VBx, both or none.
+
+    Parameters
+    ----------
+    folder : folder for the files; it is created if it does not exist
+    bundle : the preprocessing `pyannote_chain`, and a PLDA model with one view
+    """
     steps = [step for _, step in (bundle.preprocessing or pyannote_chain()).steps]
     kinds = [type(step) for step in steps]
     required = [type(step) for _, step in pyannote_chain().steps]
     if bundle.preprocessing is None or kinds != required:
         raise ParameterError(
-            "pyannote.audio centres vectors, scales them to length sqrt(D), reduces them and scales them again: train "
-            "the PLDA in a Bundle with mvplda.io.plda_files.pyannote_chain() before it"
+            "the model does not have the preprocessing of pyannote.audio (centring, length sqrt(D), whitening, length "
+            "sqrt(dim)): train it with mvplda train --chain pyannote, or in a Bundle with "
+            "mvplda.io.plda_files.pyannote_chain()"
         )
     mu, tr, psi = transform_of(bundle.fitted_scorer)
     lda = steps[2].matrix_
@@ -165,25 +200,31 @@ def write_pyannote(folder: PathLike, bundle: Bundle) -> None:
 
 
 def _skip_token(path: PathLike, data: bytes, offset: int, token: bytes) -> int:
-    """Return the offset after a token and the blank that follows it."""
+    """Return the offset after a token and the blank that follows it; raise `FileFormatError` if it is missing.
+
+    offset : position in `data` from which the token is expected, after blanks
+    """
     start = skip_blanks(data, offset)
     end = start + len(token)
     if data[start:end] != token:
-        actual = f"{data[start : start + 12]!r}, or the file ends there"
-        fail(path, f"expected {token.decode()} at byte {start} of a Kaldi PLDA; got {actual}")
+        actual = f"{data[start : start + 12]!r} (nothing if the file ends there)"
+        fail(
+            path,
+            f"expected {token.decode()} at byte {start} of a <Plda> file of Kaldi; got {actual}",
+        )
     return end + data.startswith(b" ", end)
 
 
 def transform_of(model: object) -> Transform:
-    """Return the transform of a fitted model with one view."""
+    """Return a fitted model with one view in Kaldi's form; the formulas are in the module's docstring."""
     if not isinstance(model, MultiviewPLDA):
         raise ParameterError(f"expected a PLDA model; got {type(model).__name__}")
     if not hasattr(model, "loadings_"):
-        raise ParameterError("the model is not fitted: fit it before writing it")
+        raise ParameterError("the model is not fitted: call fit before writing it")
     if len(model.loadings_) != 1:
         raise ParameterError(
-            f"this format stores one view; the model has {len(model.loadings_)}: {list(model.loadings_)}. "
-            "Save it with model.save"
+            f"this format stores a model with one view; this model has {len(model.loadings_)}: "
+            f"{list(model.loadings_)}. Save it with model.save instead"
         )
     (B,) = model.loadings_.values()
     L = model.parameters_.sigma.lower

@@ -1,4 +1,4 @@
-"""Low-level file access: streams, gzip, lines of text, ids."""
+"""Low-level file access: streams such as standard input, gzip, lines of text, and ids."""
 
 from __future__ import annotations
 
@@ -28,16 +28,20 @@ from ..exceptions import FileFormatError, LabelError, MvpldaError
 Names = NDArray[np.str_]
 
 LONGEST_ID = 1000
+"""Largest number of characters of an id."""
 BLOCK_BYTES = 2**18
+"""Number of bytes of a text file that are read at a time."""
 GZIP = b"\x1f\x8b"
+"""First bytes of a file that is compressed with gzip."""
 BLANKS = " \t\n\r\v\f"
 UNWRITABLE = re.compile(f"[{BLANKS}\0]")
+"""Characters that an id in a text file cannot contain."""
 MARK = b"\xef\xbb\xbf"
-"""The byte order mark."""
+"""Byte order mark, with which some programs begin text files."""
 
 
 def fail(path: PathLike, reason: str, line: int | None = None) -> NoReturn:
-    """Raise a `FileFormatError` that names the file and, if given, the line, counted from 1."""
+    """Raise a `FileFormatError` that names the file, the line if there is one (counted from 1), and the reason."""
     location = str(path)
     if line is not None:
         location += f", line {line}"
@@ -46,8 +50,11 @@ def fail(path: PathLike, reason: str, line: int | None = None) -> NoReturn:
 
 @contextmanager
 def wrap_reader_errors(path: PathLike, expected: str) -> Iterator[None]:
-    """Turn every error that a library raises on a damaged file into a `FileFormatError` that names the file.
+    """Return a context that turns the errors of a library about a damaged file into a `FileFormatError`.
 
+    Errors of this package, and of a missing or unreadable file, are passed on unchanged.
+
+    path : the file, for the error
     expected : description of the expected format; the error also names the actual one if the first bytes show it
     """
     try:
@@ -64,7 +71,7 @@ def wrap_reader_errors(path: PathLike, expected: str) -> Iterator[None]:
 
 
 def is_stream(path: PathLike) -> bool:
-    """Return whether a path can be read only once: standard input, a pipe, a device."""
+    """Return whether a path can be read only once: standard input (``-``), a pipe or a device."""
     if str(path) == STANDARD:
         return True
     file = Path(path)
@@ -72,14 +79,18 @@ def is_stream(path: PathLike) -> bool:
 
 
 _DRAINED: list[IO[bytes]] = []
-"""Standard input, after it was read."""
+"""Standard input, once it was read; empty before."""
 
 
 class OnDisk:
-    """A file on disk that can be opened repeatedly; a stream or a gzip file is copied to a temporary one.
+    """File that can be opened repeatedly; a stream or a gzip file is copied, uncompressed, to a temporary file.
 
+    path : path given by the user; ``-`` is standard input
+
+    Attributes
+    ----------
     name : path given by the user, for error messages
-    file : path of the uncompressed bytes; a temporary file lives as long as this object
+    file : path of the uncompressed bytes; a temporary file is deleted together with this object
     """
 
     def __init__(self, path: PathLike) -> None:
@@ -87,12 +98,12 @@ class OnDisk:
         if self.name == STANDARD:
             if [sys.stdin.buffer] == _DRAINED:
                 raise FileFormatError(
-                    "standard input (-) was read already: use it for one file only"
+                    "standard input (-) was read already: pass - for one input only, and files for the others"
                 )
             _DRAINED[:] = [sys.stdin.buffer]
             self._copy(sys.stdin.buffer)
         elif Path(path).is_dir():
-            fail(path, "this is a folder; a file was expected")
+            fail(path, "expected a file; this is a folder")
         elif not Path(path).exists():
             raise FileNotFoundError(f"there is no file {path}")
         elif is_stream(path):
@@ -106,6 +117,7 @@ class OnDisk:
                 fail(path, f"the gzip file is truncated or damaged: {error}")
 
     def _copy(self, source: IO[bytes] | gzip.GzipFile) -> None:
+        """Copy an open file to a temporary file, which becomes `file`."""
         handle, name = tempfile.mkstemp(prefix="mvplda-")
         weakref.finalize(self, os.unlink, name)
         with os.fdopen(handle, "wb") as copy:
@@ -113,13 +125,13 @@ class OnDisk:
         self.file = name
 
     def head(self, size: int) -> bytes:
-        """Return the first bytes, or all of them for a size of -1."""
+        """Return the first `size` uncompressed bytes; all bytes for a size of -1."""
         with open(self.file, "rb") as file:
             return file.read(size)
 
 
 def read_bytes(path: PathLike) -> bytes:
-    """Return all bytes of a file, or of standard input for ``-``, unpacked if compressed with gzip."""
+    """Return all bytes of a file, or of standard input for ``-``; a gzip file is uncompressed."""
     return OnDisk(path).head(-1)
 
 
@@ -129,9 +141,11 @@ def read_bytes(path: PathLike) -> bytes:
 
 
 def lines_of(source: OnDisk, commas: bool = False) -> Iterator[bytes]:
-    """Yield the lines of a UTF-8 text file without their line ends, reading a block at a time.
+    """Yield the lines of a UTF-8 text file as bytes without their line ends, reading a block at a time.
 
-    commas : treat commas as blanks
+    Raises `FileFormatError` for a file that is not text.
+
+    commas : whether to replace commas by blanks
     """
     first = 1
     with open(source.file, "rb") as file:
@@ -150,17 +164,17 @@ def lines_of(source: OnDisk, commas: bool = False) -> Iterator[bytes]:
 
 
 def _check_text(path: PathLike, block: bytes, first: int) -> None:
-    """Raise `FileFormatError` unless a block is UTF-8 without zero bytes.
+    """Raise `FileFormatError` unless a block of a file is UTF-8 text without zero bytes.
 
-    first : line number of the first line of the block
+    first : line number of the first line of the block, for the error
     """
     try:
         block.decode()
         offset = block.find(b"\0")
-        reason = "not a text file: it holds zero bytes"
+        reason = "expected a text file; this line contains zero bytes"
     except UnicodeDecodeError as error:
         offset = error.start
-        reason = f"not UTF-8 text ({error.reason}): convert the file"
+        reason = f"expected UTF-8 text ({error.reason}): convert the file to UTF-8"
     if offset >= 0:
         actual = file_type(block)
         if first == 1 and actual:
@@ -169,7 +183,7 @@ def _check_text(path: PathLike, block: bytes, first: int) -> None:
 
 
 def filled_lines(source: OnDisk, count: int) -> list[bytes]:
-    """Return the first lines that are not blank; raise `FileFormatError` if there are none."""
+    """Return the first `count` lines that are not blank, or fewer; raise `FileFormatError` if there are none."""
     lines = list(islice((line for line in lines_of(source) if line.strip()), count))
     if not lines:
         fail(source.name, "the file is empty")
@@ -177,33 +191,36 @@ def filled_lines(source: OnDisk, count: int) -> list[bytes]:
 
 
 def as_text(value: object) -> str:
-    """Return a field of a line, or an id of another type, as text."""
+    """Return a field of a line (bytes), or an id of another type, as text."""
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def as_names(path: PathLike, fields: Iterable[object]) -> Names:
-    """Return ids as an array of text; raise `FileFormatError` for an id that is too long, NaN or infinite."""
+    """Return ids as an array of text (n,); raise `FileFormatError` for an id that is too long, NaN or infinite.
+
+    path : file of the ids, for the error
+    """
     ids = list(fields)
     if any(isinstance(name, float) and not math.isfinite(name) for name in ids):
-        fail(path, "an id is NaN or infinite; ids are text or numbers")
+        fail(path, "an id is NaN or infinite: write ids as text or finite numbers")
     names = list(map(as_text, ids))
     longest = max(names, key=len, default="")
     if len(longest) > LONGEST_ID:
         fail(
             path,
-            f"an id of {len(longest)} characters ({longest[:20]!r}...); expected at most {LONGEST_ID}",
+            f"an id has {len(longest)} characters ({longest[:20]!r}...); expected at most {LONGEST_ID}",
         )
     # with the width given, NumPy does not search for the longest text
     return np.array(names, dtype=f"U{max(len(longest), 1)}")
 
 
 def check_ids(names: Iterable[object]) -> list[str]:
-    """Return ids as text; raise `LabelError` for one that a line cannot hold: empty, too long, or with blanks."""
+    """Return ids as text; raise `LabelError` for an id that cannot be written: empty, too long, or with a blank."""
     texts = list(map(str, names))
     for text in texts:
         if not text or len(text) > LONGEST_ID or UNWRITABLE.search(text):
             raise LabelError(
-                f"{text[:40]!r} cannot be written as an id: it is empty, contains a blank, or is longer than "
+                f"the id {text[:40]!r} cannot be written: it is empty, contains a blank, or is longer than "
                 f"{LONGEST_ID} characters. Rename it"
             )
     return texts

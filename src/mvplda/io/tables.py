@@ -1,4 +1,4 @@
-"""Text tables with columns separated by blanks, commas or tabs: read in blocks, written atomically."""
+"""Text tables with columns separated by blanks, commas or tabs: read in blocks of rows, written atomically."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from .streams import OnDisk, as_names, as_text, fail, filled_lines, lines_of
 Field = str | bytes
 """Field of a table: bytes in files with blanks, text in CSV."""
 Column = Sequence[Field]
+"""Fields of one column in a block of rows."""
 Values = Any
-"""Column to be written: an array of text or numbers, or coded text."""
+"""Whole column: an array of text or numbers, or `Coded` text."""
 Numbers = NDArray[np.number]
 """Vectors in the number type of their file."""
 TABLE_ROWS = 2**12
@@ -32,6 +33,7 @@ TABLE_ROWS = 2**12
 WRITTEN_ROWS = 2**18
 """Number of rows of a table that are written at a time."""
 
+# usual names of the columns of trial lists and scores, as `normalised_name` returns them
 ENROL = ("enrol", "enroll", "enrolment", "enrollment", "model", "modelid")
 TEST = ("test", "segment", "segmentid", "testid", "evaluationfileid", "testsegment")
 KIND = ("kind", "key", "label", "target", "targettype", "trialtype")
@@ -44,13 +46,16 @@ def normalised_name(name: str) -> str:
 
 
 def column_of(header: Sequence[str], names: Sequence[str]) -> int | None:
-    """Return the index of the first of these names in the header, or None."""
+    """Return the index of the column of a header that has one of the usual names, or None.
+
+    names : usual names as `normalised_name` returns them, the preferred one first
+    """
     normalised = list(map(normalised_name, header))
     return next((normalised.index(name) for name in names if name in normalised), None)
 
 
 def required_column(path: PathLike, header: Sequence[str], names: Sequence[str]) -> int:
-    """Return the index of a column; raise `FileFormatError` if the header lacks it."""
+    """Return the index of the column that has one of the usual names; raise `FileFormatError` if there is none."""
     index = column_of(header, names)
     if index is None:
         expected = " or ".join(names[:4])
@@ -67,19 +72,19 @@ Row = tuple[int, Column]
 def column_blocks(
     source: OnDisk, widths: Sequence[int], expected: str, commas: bool = False
 ) -> Iterator[Columns]:
-    """Yield fields between blanks by column, a block of rows at a time.
+    """Yield the fields of a text file with blanks between fields, by column, a block of rows at a time.
 
-    widths : allowed numbers of fields; all lines must have the same one
+    widths : allowed numbers of fields per line; all lines must have the same number
     expected : description of a line, for errors
-    commas : treat commas as blanks
+    commas : whether commas separate fields like blanks
     """
     return _blocks(source.name, _split_rows(source, commas), widths, expected)
 
 
 def table_blocks(source: OnDisk) -> tuple[list[str], Iterator[Columns]]:
-    """Return the header of a text table and an iterator over blocks of its columns.
+    """Return the column names of a text table, and an iterator over blocks of its rows.
 
-    Fields are separated by commas, tabs or blanks, as in the header.
+    Fields are separated by commas, tabs or blanks; the first line shows by which.
     """
     separator = _separator(source)
     rows = _split_rows(source)
@@ -91,7 +96,7 @@ def table_blocks(source: OnDisk) -> tuple[list[str], Iterator[Columns]]:
 
 
 def _separator(source: OnDisk) -> str | None:
-    """Return the separator of fields in the header of a table: a comma, a tab, or None for blanks."""
+    """Return the separator of the fields in the first line of a table: a comma, a tab, or None for blanks."""
     header = filled_lines(source, 1)[0]
     if b"," in header or suffix_of(source.name) == ".csv":
         return ","
@@ -101,13 +106,16 @@ def _separator(source: OnDisk) -> str | None:
 
 
 def is_table(source: OnDisk, *required: Sequence[str]) -> bool:
-    """Return whether the first line of a file names all required columns, each by one of its usual names."""
+    """Return whether the first line of a file contains a usual name of every required column.
+
+    required : usual names of each required column, such as `ENROL`
+    """
     header = filled_lines(source, 1)[0].decode().split(_separator(source))
     return all(column_of(header, names) is not None for names in required)
 
 
 def read_table(source: OnDisk) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the columns of a whole table."""
+    """Return the column names of a text table, and the texts of each column."""
     header, blocks = table_blocks(source)
     columns = zip(*(fields for fields, _ in blocks), strict=True)
     return header, [list(map(as_text, chain.from_iterable(column))) for column in columns]
@@ -116,19 +124,25 @@ def read_table(source: OnDisk) -> tuple[list[str], list[list[str]]]:
 def _blocks(
     path: PathLike, rows: Iterator[Row], widths: Sequence[int], expected: str
 ) -> Iterator[Columns]:
+    """Yield blocks of `TABLE_ROWS` rows by column; raise `FileFormatError` if numbers of fields differ.
+
+    widths : allowed numbers of fields per row
+    expected : description of a row, for errors
+    """
     width = 0
     while block := list(islice(rows, TABLE_ROWS)):
         for number, row in block:
             width = width or len(row)
             if len(row) != width or width not in widths:
-                fail(path, f"{len(row)} field(s); expected {expected}", number)
+                fail(path, f"expected {expected}; got {len(row)} field(s)", number)
         lines, fields = zip(*block, strict=True)
         yield list(zip(*fields, strict=True)), lines
     if not width:
-        fail(path, f"there are no lines of {expected}")
+        fail(path, f"the file has no lines; expected lines of {expected}")
 
 
 def _split_rows(source: OnDisk, commas: bool = False) -> Iterator[Row]:
+    """Yield the lines of a file that are not blank, split at blanks (and commas)."""
     for number, line in enumerate(lines_of(source, commas), 1):
         fields = line.split()
         if fields:
@@ -136,6 +150,7 @@ def _split_rows(source: OnDisk, commas: bool = False) -> Iterator[Row]:
 
 
 def _csv_rows(source: OnDisk, separator: str) -> Iterator[Row]:
+    """Yield the rows of a CSV file that are not empty, split at a separator outside of quotes."""
     texts = (line.decode() + "\n" for line in lines_of(source))
     reader = csv.reader(texts, delimiter=separator, strict=True, skipinitialspace=True)
     try:
@@ -144,15 +159,16 @@ def _csv_rows(source: OnDisk, separator: str) -> Iterator[Row]:
             if any(fields) or len(fields) > 1:
                 yield reader.line_num, fields
     except csv.Error as error:
-        reason = f"not a table with {separator!r} between fields: {error}"
+        reason = f"expected a table with {separator!r} between fields: {error}"
         fail(source.name, reason, reader.line_num)
 
 
 def as_numbers(path: PathLike, values: Column, lines: Sequence[int], role: str) -> Array:
-    """Return a column as numbers; raise `FileFormatError` for a field that is no number, or NaN.
+    """Return a column of a table as numbers (n,); raise `FileFormatError` for a field that is not a number, or NaN.
 
-    lines : line number of each value
-    role : description of the value, for the error: "a score"
+    path : the table, for the error
+    lines : line number of each field
+    role : what the field stands for, for the error, such as "the score"
     """
     with suppress(ValueError, TypeError):
         numbers = np.fromiter(map(float, values), np.float64, len(values))
@@ -161,7 +177,7 @@ def as_numbers(path: PathLike, values: Column, lines: Sequence[int], role: str) 
     row = next(k for k, value in enumerate(values) if not is_number(value))
     text = as_text(values[row])[:40]
     raise FileFormatError(
-        f"{path}, line {lines[row]}: {text!r} is {role}; expected a number that is not NaN"
+        f"{path}, line {lines[row]}: expected {role} as a number other than NaN; got {text!r}"
     )
 
 
@@ -174,7 +190,7 @@ def is_number(value: Field) -> bool:
 
 
 def rows_of(*columns: Values) -> Iterator[tuple[Values, ...]]:
-    """Yield the rows of columns as Python values, decoding coded text a block at a time."""
+    """Yield the rows of several columns as tuples of Python values, converting a block of rows at a time."""
     for start in range(0, len(columns[0]), WRITTEN_ROWS):
         block = [column[start : start + WRITTEN_ROWS] for column in columns]
         for i, values in enumerate(block):
@@ -185,7 +201,7 @@ def rows_of(*columns: Values) -> Iterator[tuple[Values, ...]]:
 
 
 def write_table(path: PathLike, columns: Mapping[str, Values]) -> None:
-    """Write columns as CSV, atomically."""
+    """Write columns, by their names in the header, as a CSV file, atomically."""
     rows = rows_of(*columns.values())
     texts = ([v if isinstance(v, str) else repr(v) for v in row] for row in rows)
     with atomic_write(path) as (scratch,), scratch.open("w", encoding="utf-8", newline="") as file:
@@ -193,23 +209,25 @@ def write_table(path: PathLike, columns: Mapping[str, Values]) -> None:
 
 
 def suffix_of(path: PathLike) -> str:
-    """Return the suffix in small letters, ignoring a final ``.gz``."""
+    """Return the suffix of a path in lower case, without a final ``.gz``: ``x.CSV.gz`` has the suffix ``.csv``."""
     return Path(str(path).removesuffix(".gz")).suffix.lower()
 
 
 class Coder:
-    """Encoder of repeated text: stores each distinct name once, and a number of four bytes per entry."""
+    """Encoder of a column of repeated text: stores each distinct text once, and a code of four bytes per row."""
 
     def __init__(self) -> None:
         self.table: dict[Field, int] = {}
         self.blocks: list[NDArray[np.int32]] = []
 
     def add(self, fields: Column) -> None:
+        """Append a block of fields to the column."""
         for name in dict.fromkeys(fields):
             self.table.setdefault(name, len(self.table))
         self.blocks.append(np.fromiter(map(self.table.__getitem__, fields), np.int32, len(fields)))
 
     def result(self, path: PathLike) -> Coded:
+        """Return the column and release its blocks; `path` is the file, for the error about an id that is too long."""
         codes = np.concatenate(self.blocks)
         self.blocks.clear()
         return Coded(as_names(path, self.table), codes)

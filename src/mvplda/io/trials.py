@@ -1,14 +1,17 @@
-"""Trial lists, scores of trials and enrolment lists; the kinds of trials are those of `mvplda.kinds`.
+"""Readers and writers of trial lists, scores of trials, and enrolment lists of RSR2015.
+
+A trial compares a model (an enrolled profile) with a test. Its kind, such as target or nontarget, is one of those of
+`mvplda.kinds`. The format of a file is detected:
 
 =========== ==========================================================================
-kaldi       ``enrol test target`` (or nontarget, TC, TW, IC, IW, 1, 0), or without a key;
-            scores ``enrol test score``
-voxceleb    ``1 enrol test``, 0 for a nontarget
-rsr2015     part I ``.ndx``: ``model,test.sph,Y,N,N,N``, the four marks in the order TC, TW,
-            IC, IW; one of them is Y, or none if the kind is unknown
-table       text with a header, separated by commas, tabs (NIST) or blanks (SdSV):
-            columns for enrol, test and, with the key, kind; or score
-parquet     the columns of a table
+kaldi       lines ``enrol test target`` (or nontarget, TC, TW, IC, IW, 1, 0), or ``enrol test`` if
+            kinds are unknown; scores ``enrol test score``
+voxceleb    lines ``1 enrol test`` for targets, ``0 enrol test`` for nontargets
+rsr2015     part I ``.ndx``: lines ``model,test.sph,Y,N,N,N``, the four marks in the order TC, TW,
+            IC, IW; one mark is Y, or none if the kind is unknown
+table       text with a header, separated by commas, tabs (NIST) or blanks (SdSV), with columns
+            for enrol, test and, if known, kind; or score
+parquet     the same columns as a table
 =========== ==========================================================================
 
 Lists are written as kaldi, csv or parquet.
@@ -51,12 +54,13 @@ from .tables import (
 
 PARQUET_SUFFIX = ".parquet"
 TRIALS = ("kaldi", "voxceleb", "rsr2015", "table")
+"""Formats of trial lists in text files."""
 LINES = {
     "kaldi": ([2, 3], "'enrol test' or 'enrol test target|nontarget'"),
     "voxceleb": ([3], "'1 enrol test'"),
     "scores": ([3], "'enrol test score', or a table"),
 }
-"""Numbers of fields of a line, and their description."""
+"""By format: allowed numbers of fields per line, and a description of a line for errors."""
 RSR2015_MARKS = {b"YNNN": "TC", b"NYNN": "TW", b"NNYN": "IC", b"NNNY": "IW", b"NNNN": ""}
 RSR2015_LINE = "'model,test.sph' and four marks Y or N for TC, TW, IC, IW, at most one Y"
 
@@ -66,11 +70,13 @@ KINDS = f"{', '.join((*reversed(TARGETS), *NONTARGETS))}, or the views that agre
 
 @dataclass(frozen=True)
 class Trials:
-    """A list of trials. Columns of text in any form become `mvplda.coded.Coded`.
+    """List of n trials, each with a model, a test and, if known, a kind.
 
-    enrol, test : (n,) ids of the model and of the test
-    kind : (n,) target, nontarget, TC, TW, IC, IW, the shared views such as ``speaker+channel``, or empty if
-        unknown; None if all are unknown
+    Parameters
+    ----------
+    enrol, test : (n,) ids of the model and of the test of each trial; arrays of text become `mvplda.coded.Coded`
+    kind : (n,) target, nontarget, TC, TW, IC, IW, the views that agree such as ``speaker+channel``, or empty text if
+        the kind of a trial is unknown; None if all are unknown
     """
 
     enrol: Coded
@@ -96,24 +102,24 @@ class Trials:
 
     @property
     def kinds(self) -> Coded:
-        """Kind of every trial; raises `LabelError` if any is unknown."""
+        """Kind of each trial, (n,); raises `LabelError` if any is unknown."""
         unknown = self.counts.get("", 0)
         if self.kind is None or unknown:
             raise LabelError(
-                f"the kind of {unknown} of {len(self)} trials is not known: every trial needs target or nontarget, or "
-                "TC, TW, IC, IW"
+                f"{unknown} of {len(self)} trials have no kind: add target or nontarget, or TC, TW, IC, IW, to every "
+                "trial of the list"
             )
         return self.kind
 
     @property
     def target(self) -> BoolArray:
-        """Mask of the target trials, which share all views."""
+        """Mask (n,) of the target trials, whose sides agree in all views."""
         shared = [kind for kind in self.kinds.used if "+" in kind]
         return self.kinds.isin([*TARGETS, max(shared, key=len, default="")])
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of trials per kind."""
+        """Number of trials by kind; the key for an unknown kind is empty text."""
         if self.kind is None:
             return {"": len(self)}
         return {kind: int((self.kind == kind).sum()) for kind in self.kind.used}
@@ -121,10 +127,12 @@ class Trials:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of trials. Ids in any form become `mvplda.coded.Coded`.
+    """Scores of n trials.
 
-    enrol, test : (n,) ids of the model and of the test
-    score : (n,) numbers other than NaN; float32 stays float32, which has fewer digits
+    Parameters
+    ----------
+    enrol, test : (n,) ids of the model and of the test of each trial; arrays of text become `mvplda.coded.Coded`
+    score : (n,) numbers other than NaN; float32 stays float32, other types become float64
     """
 
     enrol: Coded
@@ -138,25 +146,29 @@ class Scores:
         object.__setattr__(self, "score", numbers)
         _code(self, "enrol", "test")
         if np.isnan(self.score).any():
-            raise DataError(f"{int(np.isnan(self.score).sum())} score(s) are NaN")
+            count = int(np.isnan(self.score).sum())
+            raise DataError(f"{count} of {len(self.score)} scores are NaN: leave their trials out")
 
     def __len__(self) -> int:
         return len(self.enrol)
 
 
 def _code(record: Trials | Scores, *names: str) -> None:
-    """Encode columns of text; raise `DataError` if columns differ in length."""
+    """Replace the named columns of text of a record by `Coded`; raise `DataError` if columns differ in length."""
     for name in names:
         object.__setattr__(record, name, Coded.of(getattr(record, name)))
     shapes = [column.shape for column in vars(record).values() if hasattr(column, "shape")]
     if any(shape != (len(record.enrol),) for shape in shapes):
         raise DataError(
-            f"a list must have equally many models, tests, kinds and scores; got the shapes {shapes}"
+            f"models, tests, kinds and scores must be columns of one length; got the shapes {shapes}"
         )
 
 
 def read_trials(path: PathLike) -> Trials:
-    """Read a trial list from a file, a pipe or ``-`` (standard input), detecting its format."""
+    """Read a trial list from a file, a pipe or ``-`` (standard input); its format is detected.
+
+    Raises `FileFormatError` with the line number of a line that cannot be read.
+    """
     if suffix_of(path) == PARQUET_SUFFIX:
         return _read_parquet_trials(path)
     source = OnDisk(path)
@@ -186,22 +198,23 @@ def _read_parquet_trials(path: PathLike) -> Trials:
 
 
 def _checked_kinds(path: PathLike, kinds: Coded, lines: Sequence[int] = ()) -> Coded:
-    """Return kinds in their usual spelling; raise `FileFormatError` for an unknown one.
+    """Return kinds in their usual spelling, such as target for ``tgt``; raise `FileFormatError` for an unknown kind.
 
-    lines : line of the first trial of each kind, if there are lines
+    path : the trial list, for the error
+    lines : number of the line where each kind occurs first; empty for formats without lines
     """
     known = recognised_kinds(kinds.names.tolist())
     spelled = []
     for index, name in enumerate(kinds.names.tolist()):
         if name and name not in known and name.lower() not in SPELLINGS:
             line = lines[index] if lines else None
-            fail(path, f"{name[:40]!r} is the kind; expected one of {KINDS}", line)
+            fail(path, f"{name[:40]!r} is not a kind of trial; expected one of {KINDS}", line)
         spelled.append(name if name in known else SPELLINGS.get(name.lower(), ""))
     return kinds.renamed(spelled)
 
 
 def read_scores(path: PathLike) -> Scores:
-    """Read scores from a file, a pipe or ``-`` (standard input), detecting their format."""
+    """Read scores of trials from a file, a pipe or ``-`` (standard input); the format is detected."""
     if suffix_of(path) == PARQUET_SUFFIX:
         return Scores(*list_shards.read_pairs(path, SCORE))
     source = OnDisk(path)
@@ -213,7 +226,7 @@ def read_scores(path: PathLike) -> Scores:
     format = "table" if is_table(source, ENROL, SCORE) else "scores"
     pairs = _read_pairs(source, format, SCORE, add)
     if not scores:
-        fail(path, "expected a column called score", 1)
+        fail(path, "the header has no column called score", 1)
     return Scores(*pairs, np.concatenate(scores))
 
 
@@ -223,9 +236,15 @@ def _read_pairs(
     third: Sequence[str],
     add: Callable[[Sequence[Any], Sequence[int]], None],
 ) -> tuple[Coded, Coded]:
-    """Read models and tests, and pass each block of the third column, if present, to `add` with its line numbers.
+    """Read the models and tests of a list of trials or scores, and pass its third column on.
 
-    third : usual names of the third column in a table
+    format : a format of `LINES`, "rsr2015" or "table"
+    third : usual names of the third column (kind or score) in a table
+    add : function that is called with each block of the third column, if there is one, and its line numbers
+
+    Returns
+    -------
+    models, tests
     """
     path = source.name
     enrol_column, test_column = 0, 1
@@ -252,7 +271,7 @@ def _read_pairs(
 
 
 def _detect_format(source: OnDisk) -> str:
-    """Return the format of a trial list; raise `FileFormatError` if its fields allow several."""
+    """Return the format of a trial list, one of `TRIALS`; raise `FileFormatError` if it is unknown or ambiguous."""
     if is_table(source, ENROL, TEST):
         return "table"
     lines = filled_lines(source, 1000)
@@ -269,7 +288,8 @@ def _detect_format(source: OnDisk) -> str:
     if all(is_first) and all(is_last):
         fail(
             source.name,
-            "both the first and the last field may be the key: add a first line with the header enrol test key",
+            "both the first and the last field of the lines may be the kind of the trial: add the header line 'enrol "
+            "test kind', in the order of the fields",
         )
     if all(is_first) or (is_first[0] and not is_last[0]):
         return "voxceleb"
@@ -277,14 +297,15 @@ def _detect_format(source: OnDisk) -> str:
         first = lines[0].decode()[:80]
         fail(
             source.name,
-            f"unknown format of a trial list (expected {', '.join(TRIALS)}): {first!r}",
+            f"{first!r} has no known format of a trial list; expected lines such as 'model test target', or one of the "
+            f"formats {', '.join(TRIALS)}",
             1,
         )
     return "kaldi"
 
 
 def _rsr2015_blocks(source: OnDisk) -> Iterator[Columns]:
-    """Yield blocks of models, utterances and kinds from a trial list of RSR2015 part I."""
+    """Yield blocks of the columns model, utterance and kind from a trial list of RSR2015 part I (``.ndx``)."""
     for fields, lines in column_blocks(source, [6], RSR2015_LINE, commas=True):
         models, tests, *marks = fields
         kinds = []
@@ -292,14 +313,14 @@ def _rsr2015_blocks(source: OnDisk) -> Iterator[Columns]:
             kind = RSR2015_MARKS.get(b"".join(row))
             if kind is None:
                 text = b",".join(row).decode()
-                fail(source.name, f"unknown marks {text!r}; expected {RSR2015_LINE}", line)
+                fail(source.name, f"expected {RSR2015_LINE}; got the marks {text!r}", line)
             kinds.append(kind)
         utterances = [rsr2015_utterance(as_text(name)) for name in tests]
         yield [models, utterances, kinds], lines
 
 
 def write_trials(path: PathLike, trials: Trials) -> None:
-    """Write a trial list atomically: as CSV or Parquet by the suffix, otherwise in Kaldi's format."""
+    """Write a trial list atomically: as CSV or Parquet by the suffix of the path, otherwise in Kaldi's format."""
     columns = {"enrol": trials.enrol, "test": trials.test}
     if trials.kind is not None:
         columns["kind"] = trials.kind
@@ -315,7 +336,7 @@ def write_scores(path: PathLike, scores: Scores) -> None:
 
 
 def _write(path: PathLike, columns: Mapping[str, Any]) -> None:
-    """Write columns in the format of the suffix."""
+    """Write columns by their names in the format of the path's suffix; text lines in Kaldi's format have no names."""
     if suffix_of(path) == PARQUET_SUFFIX:
         list_shards.write_columns(path, columns)
         return
@@ -329,9 +350,9 @@ def _write(path: PathLike, columns: Mapping[str, Any]) -> None:
 
 
 class Matched(NamedTuple):
-    """Scores in the order of a list of trials.
+    """Scores of a list of n trials, in the order of the list.
 
-    score : (n,) score of every trial
+    score : (n,) score of each trial
     duplicates : number of scores that repeat an earlier one of the same trial with the same value
     unused : number of scores of trials that are not in the list
     """
@@ -342,15 +363,20 @@ class Matched(NamedTuple):
 
 
 def rows_in(names: Names, table: Sequence[str]) -> IntArray:
-    """Return the row of every name in a table; -1 for absent names."""
+    """Return the index of each name in `table`, (n,); -1 for names that it lacks."""
     row_of = {name: row for row, name in enumerate(table)}
     return np.array([row_of.get(name, -1) for name in names.tolist()], dtype=np.int64)
 
 
 def match(trials: Trials, scores: Scores) -> Matched:
-    """Return the score of every trial, matched by the ids of model and test.
+    """Find the score of each trial of a list, by the ids of model and test.
 
     Raises `LabelError` for a trial without a score, with two different scores, or with two kinds.
+
+    Parameters
+    ----------
+    trials : list of trials; a trial may occur several times
+    scores : scores in any order; scores of other trials are ignored
     """
     # one integer key per pair of model and test, in the codes of the scores
     width = len(scores.test.names)
@@ -363,24 +389,28 @@ def match(trials: Trials, scores: Scores) -> Matched:
     _check_rows(
         scores,
         scores.score != values[key_index],
-        "{} score(s) contradict an earlier one of the same trial, the first is {!r}",
+        "{} score(s) differ from an earlier score of the same trial; the first such trial is {!r}",
     )
     position = np.searchsorted(unique_keys, trial_keys)
     # the appended key, which no trial has, stands for positions after the last
     missing = np.append(unique_keys, -2)[position] != trial_keys
-    _check_rows(trials, missing, f"{{}} of {len(trials)} trials have no score, the first is {{!r}}")
+    _check_rows(trials, missing, f"{{}} of {len(trials)} trials have no score; the first is {{!r}}")
     if trials.kind is not None:
         kinds = np.zeros(len(unique_keys), dtype=trials.kind.codes.dtype)
         kinds[position] = trials.kind.codes
         clash = kinds[position] != trials.kind.codes
-        _check_rows(trials, clash, "{} trial(s) are listed with two kinds, the first is {!r}")
+        _check_rows(trials, clash, "{} trial(s) are listed with two kinds; the first is {!r}")
     used = np.zeros(len(unique_keys), dtype=bool)
     used[position] = True
     return Matched(values[position], len(scores) - len(unique_keys), int((~used).sum()))
 
 
 def _check_rows(rows: Trials | Scores, wrong: BoolArray, message: str) -> None:
-    """Raise `LabelError` with the number of wrong rows and the first of them, if there are any."""
+    """Raise `LabelError` if any row is wrong.
+
+    wrong : mask of the wrong rows, (n,)
+    message : text with two placeholders, for the number of wrong rows and for the ids of the first
+    """
     if wrong.any():
         first = int(wrong.argmax())
         raise LabelError(
@@ -389,11 +419,14 @@ def _check_rows(rows: Trials | Scores, wrong: BoolArray, message: str) -> None:
 
 
 def rsr2015_utterance(name: str) -> str:
-    """Return the utterance id of an RSR2015 file: ``m051/m051_01_003`` for ``male/m051/m051_01_003.sph``."""
+    """Return the utterance id of a file of RSR2015: ``m051/m051_01_003`` for ``male/m051/m051_01_003.sph``."""
     return name.removesuffix(".sph").removeprefix("male/").removeprefix("female/")
 
 
 def read_rsr2015_enrolment(path: PathLike) -> Groups:
-    """Read a ``.trn``: lines of a model and its utterances, ``m051_003 male/m051/m051_01_003.sph,male/...``."""
+    """Read the utterances of each model from an enrolment list of RSR2015 (``.trn``).
+
+    Each line has a model and its files: ``m051_003 male/m051/m051_01_003.sph,male/...``.
+    """
     models = read_groups(path, commas=True)
     return {model: tuple(map(rsr2015_utterance, files)) for model, files in models.items()}

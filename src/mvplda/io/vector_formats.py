@@ -1,4 +1,4 @@
-"""Vectors in NumPy, Parquet and CSV files: an array or a column of vectors, with ids and labels beside it."""
+"""Readers and writers of vectors in NumPy, Parquet and CSV files, with their ids and labels."""
 
 from __future__ import annotations
 
@@ -22,35 +22,44 @@ from .tables import as_numbers, is_number, normalised_name, read_table, write_ta
 Arrow = Any
 """A column, a type or a file of pyarrow, which is optional: its types cannot be imported here."""
 
+# usual names of arrays and columns, as `normalised_name` returns them
 VECTORS = ("x", "vectors", "embeddings", "xvectors", "data", "vector", "embedding", "xvector")
 IDS = (
     *("ids", "id", "utt", "utts", "utterances", "keys", "names"),
     *("uttid", "utterance", "key", "name", "segmentid"),
 )
-"""Usual names of arrays and columns, normalised by `normalised_name`."""
 ARCHIVE = "a NumPy archive (.npz)"
 ARRAY = "a NumPy array (.npy)"
 PARQUET = "a Parquet file"
 STREAM_BYTES = 4 * 2**20
+"""Number of bytes of a file that are read at a time."""
 GUESSED_WIDTH = 512
-"""Assumed width of Parquet lists without a fixed size; it only sets the number of rows per batch."""
+"""Assumed dimension of vectors in Parquet lists without a fixed size; it only sets the number of rows per batch."""
 
 
 def usual_name(names: Sequence[str], usual: Sequence[str]) -> str | None:
-    """Return the column with the first of the usual names, ignoring case, blanks, hyphens and underscores."""
+    """Return the name among `names` that is one of the usual names, or None.
+
+    usual : usual names as `normalised_name` returns them, the preferred one first
+    """
     by_normalised = {normalised_name(name): name for name in reversed(names)}
     return next((by_normalised[name] for name in usual if name in by_normalised), None)
 
 
 def column_or_only(names: Sequence[str], usual: Sequence[str]) -> str | None:
-    """Return the only column, or the one with a usual name."""
+    """Return the only name, or else the name that is one of the usual names, or None."""
     if len(names) == 1:
         return names[0]
     return usual_name(names, usual)
 
 
 class ArrayHeader(NamedTuple):
-    """Shape, order and type of a NumPy array in a file."""
+    """Header of a NumPy array in a file.
+
+    shape : shape of the array
+    is_fortran : whether the numbers are stored column by column (Fortran order)
+    dtype : type of the numbers
+    """
 
     shape: tuple[int, ...]
     is_fortran: bool
@@ -58,28 +67,30 @@ class ArrayHeader(NamedTuple):
 
     @classmethod
     def read(cls, file: IO[bytes]) -> ArrayHeader:
-        """Read the header; the numbers follow it."""
+        """Read the header at the beginning of an open file; the numbers of the array follow."""
         readers = {(1, 0): npy.read_array_header_1_0}
         read = readers.get(npy.read_magic(file), npy.read_array_header_2_0)
         return cls(*read(file))
 
 
 class ArrayStream:
-    """Array of a file, read some rows at a time, so that it is never held as a whole.
+    """NumPy array in an open file that is read some rows at a time, so that it need not fit into memory.
 
-    An array in Fortran order, whose rows are scattered, is read at once.
+    An array in Fortran order, whose rows are scattered over the file, is read at once.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
         self.header = ArrayHeader.read(file)
         if self.header.dtype.hasobject:
-            raise ValueError("arrays of Python objects are not read: store text or numbers")
+            raise ValueError(
+                "arrays of Python objects are not supported: store arrays of text or numbers"
+            )
         self._whole: NDArray[Any] | None = None
         self._first = 0
 
     def rows(self, count: int) -> NDArray[Any]:
-        """Return the next rows."""
+        """Return the next `count` rows."""
         shape, is_fortran, _ = self.header
         if is_fortran and len(shape) > 1:
             if self._whole is None:
@@ -89,6 +100,7 @@ class ArrayStream:
         return self._numbers(count * math.prod(shape[1:])).reshape(count, *shape[1:])
 
     def _numbers(self, count: int) -> NDArray[Any]:
+        """Return the next `count` numbers of the file, (count,); raise ValueError if the file ends before."""
         size = count * self.header.dtype.itemsize
         numbers = bytearray(size)
         view = memoryview(numbers)
@@ -96,18 +108,20 @@ class ArrayStream:
         while done < size:
             read = self.file.readinto(view[done:])  # type: ignore[attr-defined]
             if not read:
-                raise ValueError(f"an array ends after {done} of the next {size} bytes")
+                raise ValueError(
+                    f"the file ends in the middle of an array: {size - done} bytes are missing"
+                )
             done += read
         return np.frombuffer(numbers, self.header.dtype, count)
 
     def finish(self) -> None:
-        """Read to the end of the file, where an archive compares its checksum."""
+        """Read to the end of the file, so that an archive compares its checksum."""
         while self.file.read(STREAM_BYTES):
             pass
 
 
 class NpzReader(Reader):
-    """Reader of ``.npz``: an array of vectors (n, D), ids and labels (n,)."""
+    """Reader of ``.npz``: an array of vectors (n, D), and arrays of ids and labels (n,)."""
 
     def __init__(self, source: OnDisk) -> None:
         self.source = source
@@ -126,7 +140,7 @@ class NpzReader(Reader):
             )
             fail(
                 self.path,
-                "expected an array 'X' of floats (n, D), and ids (n,); "
+                "expected an array 'X' of numbers (n, D), and an array 'ids' (n,); "
                 f"the archive has {arrays or 'no arrays'}",
             )
         self.key = key
@@ -143,8 +157,10 @@ class NpzReader(Reader):
             values = self.headers[column].shape[0]
             if values != n:
                 shown = "ids" if column in id_columns else column
-                reason = f"{values} values of {shown!r} for {n} vectors"
-                fail(self.path, f"{reason}; expected one per vector")
+                fail(
+                    self.path,
+                    f"the array {shown!r} has {values} values for {n} vectors; expected one per vector",
+                )
         step = rows_of_batch(batch_bytes, width * self.headers[self.key].dtype.itemsize)
         with (
             wrap_reader_errors(self.path, ARCHIVE),
@@ -170,7 +186,7 @@ class NpzReader(Reader):
 
 
 class NpyReader(Reader):
-    """Reader of ``.npy``: vectors (n, D) without ids; row numbers are the ids."""
+    """Reader of ``.npy``: vectors (n, D) without ids; the row numbers, from 0, are their ids."""
 
     has_ids = False
 
@@ -181,7 +197,7 @@ class NpyReader(Reader):
             self.header = ArrayHeader.read(file)
         shape, _, dtype = self.header
         if len(shape) != 2 or dtype.kind not in "fiu":
-            fail(self.path, f"expected an array of floats (n, D); got {shape} of {dtype}")
+            fail(self.path, f"expected an array of numbers (n, D); got shape {shape} of {dtype}")
 
     def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
         n, width = self.header.shape
@@ -195,16 +211,16 @@ class NpyReader(Reader):
 
 
 def write_npz(path: Path, ids: Names, X: Vectors, labels: Mapping[str, Sequence[str]]) -> None:
-    """Write the arrays ``X`` and ``ids``, and one array of labels per view."""
+    """Write vectors (n, D) as the array ``X``, ids as ``ids``, and labels as one array per view, to a ``.npz`` file."""
     columns = {view: np.array(column) for view, column in labels.items()}
     with path.open("wb") as file:
         np.savez(file, **{"X": X, "ids": ids, **columns})  # type: ignore[arg-type]
 
 
 class ParquetReader(Reader):
-    """Reader of Parquet: columns of ids, vectors (lists) and labels.
+    """Reader of Parquet: columns of ids, of vectors (lists of numbers) and of labels.
 
-    Row groups are read in batches and never held as a whole.
+    Row groups are read in batches, so that they need not fit into memory.
     """
 
     def __init__(self, source: OnDisk) -> None:
@@ -229,6 +245,7 @@ class ParquetReader(Reader):
         self.columns = tuple(name for name in self.schema.names if name != self.key)
 
     def _open(self) -> Arrow:
+        """Open the file for reading."""
         # buffered streams read a row group piece by piece
         return need("pyarrow.parquet").ParquetFile(
             self.source.file,
@@ -238,7 +255,7 @@ class ParquetReader(Reader):
         )
 
     def _lacks(self, expected: str) -> NoReturn:
-        """Raise the error about a missing column, with the columns of the file."""
+        """Raise a `FileFormatError` with the expected column and the columns of the file."""
         columns = ", ".join(f"{field.name} ({field.type})" for field in self.schema)
         fail(self.path, f"expected {expected}; the columns are {columns}")
 
@@ -258,7 +275,10 @@ class ParquetReader(Reader):
                 for name in required:
                     if batch.column(name).null_count:
                         row = first + batch.column(name).is_null().index(True).as_py()
-                        fail(self.path, f"row {row} (counted from 0): {name!r} is null")
+                        fail(
+                            self.path,
+                            f"the column {name!r} has no value in row {row} (counted from 0)",
+                        )
                 names = None
                 if ids:
                     names = list(map(as_text, batch.column(self.id_column).to_pylist()))
@@ -267,16 +287,19 @@ class ParquetReader(Reader):
                 first += len(X)
 
     def _rows(self, column: Arrow) -> NDArray[np.floating]:
-        """Return a column of vectors as an array (n, D)."""
+        """Return an Arrow column of vectors as an array (n, D); raise `FileFormatError` if dimensions differ."""
         widths = need("pyarrow.compute").list_value_length(column).unique().to_pylist()
         if len(widths) > 1:
-            fail(self.path, f"vectors of widths {min(widths)} to {max(widths)}; expected one width")
+            fail(
+                self.path,
+                f"expected vectors of one dimension; they have {min(widths)} to {max(widths)}",
+            )
         flat = column.flatten().to_numpy(zero_copy_only=False)
         return np.asarray(flat.reshape(len(column), widths[0]))
 
 
 def write_parquet(path: Path, ids: Names, X: Vectors, labels: Mapping[str, Sequence[str]]) -> None:
-    """Write the columns ``id`` and ``vector``, and one column of labels per view, with checksums."""
+    """Write columns ``id`` and ``vector``, and one column of labels per view, with checksums, to a Parquet file."""
     arrow = need("pyarrow")
     numbers = arrow.array(np.ascontiguousarray(X).reshape(-1))
     vectors = arrow.FixedSizeListArray.from_arrays(numbers, X.shape[1])
@@ -287,7 +310,11 @@ def write_parquet(path: Path, ids: Names, X: Vectors, labels: Mapping[str, Seque
 
 
 class CsvReader(Reader):
-    """Reader of CSV: columns with a number in the first line are dimensions; others are ids and labels."""
+    """Reader of CSV with a header: columns of numbers are dimensions of the vectors, others are ids and labels.
+
+    The first row of values shows which columns contain numbers. Ids are in the column with a usual name, else in the
+    first column of text.
+    """
 
     def __init__(self, source: OnDisk) -> None:
         header, columns = read_table(source)
@@ -299,7 +326,10 @@ class CsvReader(Reader):
         self.dimensions = [name for name in header if name not in (*text_columns, self.id_column)]
         self.columns = tuple(name for name in header if name not in self.dimensions)
         if not self.dimensions:
-            fail(self.path, "expected columns of numbers other than NaN, one per dimension")
+            fail(
+                self.path,
+                "there is no column of numbers (other than NaN); expected one column per dimension of the vectors",
+            )
 
     def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
         numbers = []
@@ -307,7 +337,7 @@ class CsvReader(Reader):
             values = self.fields[name]
             # the header is line 1
             lines = range(2, 2 + len(values))
-            numbers.append(as_numbers(self.path, values, lines, f"in column {name!r}"))
+            numbers.append(as_numbers(self.path, values, lines, f"column {name!r}"))
         names = [str(row) for row in range(len(numbers[0]))]
         if self.id_column is not None:
             names = self.fields[self.id_column]
@@ -316,6 +346,9 @@ class CsvReader(Reader):
 
 
 def write_csv(path: Path, ids: Names, X: Vectors, labels: Mapping[str, Sequence[str]]) -> None:
-    """Write a column ``id`` and one column per dimension; labels, which may be numbers, are not written."""
+    """Write a CSV file with a column ``id`` and a column per dimension.
+
+    Labels are not written: labels that are numbers would be read as dimensions.
+    """
     columns = {"id": ids, **{f"x{k}": column for k, column in enumerate(X.T)}}
     write_table(path, columns)

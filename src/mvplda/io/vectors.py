@@ -1,4 +1,4 @@
-"""Files of vectors with ids.
+"""Readers and writers of files of vectors with ids.
 
 ==================== ======================================================================
 ``.scp``, ``.ark``   Kaldi, binary or text; also ``scp:``, ``ark:``, ``ark,t:``
@@ -8,9 +8,10 @@
 ``.csv``             a header, a column of ids and one column per dimension
 ==================== ======================================================================
 
-Each may be compressed with gzip. The format of a stream (``-``, a pipe) is detected from its first bytes.
-Each format has a reader that yields batches: `read_vectors` concatenates them, `mvplda.distributed.shards`
-accumulates them one by one.
+Every file may be compressed with gzip. The format of a stream (``-``, a pipe) is detected from its first bytes.
+Each format has a reader that yields batches of vectors: `read_vectors` concatenates them, and
+`mvplda.distributed.shards` sums them up one by one. The name of the extractor of the vectors, if known, is in a note
+beside the file, ``PATH.extractor``.
 """
 
 from __future__ import annotations
@@ -41,11 +42,16 @@ LabelColumns = Mapping[str, Sequence[str]]
 """Label of each vector by view."""
 
 WHOLE = 2**28
-"""Size in bytes of a batch when a whole file is read."""
+"""Size in bytes of the batches in which a whole file is read."""
 
 
 class Format(NamedTuple):
-    """Reader and writer of a file format, and the first bytes of its files; no writer: the format is read only."""
+    """File format of vectors.
+
+    reader : class that reads its files
+    write : function that writes a file; None: the format can only be read
+    magic : first bytes of its files; None: they are not characteristic
+    """
 
     reader: Callable[[OnDisk], Reader]
     write: Callable[[Path, Names, Vectors, LabelColumns], None] | None
@@ -59,16 +65,19 @@ FORMATS = {
     ".csv": Format(formats.CsvReader, formats.write_csv),
 }
 SUFFIXES = (".scp", ".ark", *FORMATS)
+"""Suffixes of files of vectors."""
 READ_ONLY = (".npy",)
 
 
 @dataclass(frozen=True)
 class VectorSet:
-    """Vectors and their ids.
+    """Vectors with their ids.
 
+    Parameters
+    ----------
     ids : (n,) text
-    X : (n, D) float32 or float64
-    extractor : name of the extractor that made them, if known
+    X : (n, D) vectors; types other than float32 become float64
+    extractor : name of the extractor that made the vectors; None if it is unknown
     """
 
     ids: Names
@@ -83,7 +92,7 @@ class VectorSet:
         object.__setattr__(self, "X", X)
         if X.ndim != 2 or self.ids.shape != (len(X),):
             raise DataError(
-                f"a vector set needs vectors (n, D) and n ids; got vectors {X.shape} and ids {self.ids.shape}"
+                f"expected vectors of the shape (n, D) and n ids; got vectors {X.shape} and ids {self.ids.shape}"
             )
 
     def __len__(self) -> int:
@@ -91,33 +100,34 @@ class VectorSet:
 
     @cached_property
     def _rows(self) -> dict[str, int]:
+        """Row of each id."""
         return {name: row for row, name in enumerate(self.ids.tolist())}
 
     def __contains__(self, name: object) -> bool:
         return name in self._rows
 
     def rows(self, ids: Iterable[object]) -> IntArray:
-        """Return the row of every id; raise `LabelError` for an id without a vector."""
+        """Return the row of the vector of each id, (m,); raise `LabelError` for an id without a vector."""
         names = list(map(str, ids))
         missing = [name for name in names if name not in self]
         if missing:
             raise LabelError(
-                f"{len(set(missing))} id(s) have no vector, the first is {missing[0]!r}; "
-                f"the ids of the {len(self)} vectors begin with {self.ids[:2].tolist()}"
+                f"{len(set(missing))} id(s) have no vector; the first is {missing[0]!r}. "
+                f"The ids of the {len(self)} vectors begin with {self.ids[:2].tolist()}"
             )
         return np.array([self._rows[name] for name in names], dtype=np.int64)
 
     def select(self, ids: Iterable[object]) -> VectorSet:
-        """Return the vectors of these ids in this order; ids may repeat."""
+        """Return the vectors of these ids, in their order; an id may occur several times."""
         rows = self.rows(ids)
         return VectorSet(self.ids[rows], self.X[rows], self.extractor)
 
 
 def open_vectors(path: PathLike) -> Reader:
-    """Return the reader of a file.
+    """Return a reader of a file of vectors.
 
-    The suffix or a Kaldi prefix sets the format; streams and files without a suffix are detected by their first bytes.
-    A folder stands for its list of vectors, as in Kaldi's data folders.
+    The suffix, or a Kaldi prefix such as ``scp:``, determines the format; that of streams and of files without a suffix
+    is detected from their first bytes. A folder stands for the script (``.scp``) in it, as in Kaldi's data folders.
     """
     if Path(path).is_dir():
         path = _list_in(Path(path))
@@ -138,30 +148,37 @@ def open_vectors(path: PathLike) -> Reader:
 
 
 def _kaldi_reader(name: PathLike, source: OnDisk | None = None) -> Reader:
-    """Open an archive or a script of Kaldi; other formats do not load its reader."""
+    """Return a reader of a Kaldi archive or script; its module is imported here because other formats do not need it.
+
+    name : path with or without a prefix such as ``ark:``
+    source : the file, if it was opened before
+    """
     from .kaldi import KaldiReader
 
     return KaldiReader(name, source)
 
 
 def _list_in(folder: Path) -> Path:
-    """Return the usual list of vectors in a folder, or the only list."""
+    """Return the script of vectors in a folder: xvector.scp, ivector.scp, or the only ``.scp`` file.
+
+    Raises `FileFormatError` if there are none or several.
+    """
     for name in ("xvector.scp", "ivector.scp"):
         if (folder / name).exists():
             return folder / name
     lists = sorted(folder.glob("*.scp"))
     if len(lists) != 1:
-        names = ", ".join(path.name for path in lists) or "no .scp"
-        fail(folder, f"this is a folder with {names}: give the path of one file")
+        names = ", ".join(path.name for path in lists) or "no .scp file"
+        fail(folder, f"this is a folder with {names}: pass the path of one file of vectors")
     return lists[0]
 
 
 def read_vectors(path: PathLike) -> VectorSet:
-    """Read vectors and ids; see `open_vectors` for the detection of the format.
+    """Read all vectors of a file and their ids; `open_vectors` describes how the format is determined.
 
     Parameters
     ----------
-    path : file, or ``-``
+    path : file, Kaldi data folder, or ``-`` for standard input
 
     Raises
     ------
@@ -178,7 +195,7 @@ def read_vectors(path: PathLike) -> VectorSet:
         blocks.append((names[0], batch.X))
         ids += names
     if not any(X.size for _, X in blocks):
-        fail(path, "the file contains no vectors")
+        fail(path, "the file contains no vectors: pass a file with at least one")
     X = stack_blocks(path, blocks)
     if X.dtype == np.float16:
         X = X.astype(np.float32)
@@ -187,25 +204,36 @@ def read_vectors(path: PathLike) -> VectorSet:
     wrong = ~np.isfinite(X).all(axis=1)
     if wrong.any():
         first = str(checked[wrong.argmax()])
-        fail(path, f"{wrong.sum()} vector(s) contain NaN or infinity, the first is {first!r}")
+        fail(
+            path,
+            f"{wrong.sum()} vector(s) contain NaN or infinity; the first is {first!r}: leave them out",
+        )
     return VectorSet(
         checked, np.asarray(X, dtype=np.result_type(X, np.float32)), read_extractor(path)
     )
 
 
 def vector_files(pattern: PathLike) -> list[str]:
-    """Return the files that match a pattern such as ``vectors/part-*.npz``, sorted; without ``*`` the path itself."""
+    """Return the files of vectors that match a pattern such as ``vectors/part-*.npz``, sorted.
+
+    A path without ``*``, or of an existing file, is returned as it is. Raises `FileNotFoundError` if nothing matches.
+    """
     if "*" not in str(pattern) or Path(pattern).exists():
         return [str(pattern)]
     paths = sorted(glob(str(pattern)))
     paths = [path for path in paths if suffix_of(path) in SUFFIXES]
     if not paths:
-        raise FileNotFoundError(f"no file of vectors matches {pattern}")
+        raise FileNotFoundError(
+            f"no file of vectors matches the pattern {pattern}; expected one of the suffixes {', '.join(SUFFIXES)}"
+        )
     return paths
 
 
 def read_vector_files(pattern: PathLike) -> VectorSet:
-    """Read the vectors of one file, or of all files that match a pattern such as ``vectors/part-*.npz``."""
+    """Read the vectors of one file, or of all files that match a pattern such as ``vectors/part-*.npz``.
+
+    Raises `FileFormatError` if the files differ in extractor or dimension, or if an id occurs twice.
+    """
     paths = vector_files(pattern)
     sets = [read_vectors(path) for path in paths]
     if len(sets) == 1:
@@ -214,8 +242,9 @@ def read_vector_files(pattern: PathLike) -> VectorSet:
         if vectors.extractor != sets[0].extractor or vectors.X.shape[1] != sets[0].X.shape[1]:
             fail(
                 path,
-                f"vectors of {vectors.extractor}, {vectors.X.shape[1]} wide; those of {paths[0]} are of "
-                f"{sets[0].extractor}, {sets[0].X.shape[1]} wide",
+                f"vectors of {vectors.X.shape[1]} dimensions and the extractor {vectors.extractor or 'unknown'}; "
+                f"those of {paths[0]} have {sets[0].X.shape[1]} dimensions and the extractor "
+                f"{sets[0].extractor or 'unknown'}",
             )
     ids = np.concatenate([vectors.ids for vectors in sets])
     check_once(pattern, ids)
@@ -223,31 +252,35 @@ def read_vector_files(pattern: PathLike) -> VectorSet:
 
 
 def checked_names(path: PathLike, ids: Sequence[str] | Names, first: int = 0) -> Names:
-    """Return ids as an array; raise `FileFormatError` for an empty one.
+    """Return ids as an array of text (n,); raise `FileFormatError` for an empty id.
 
+    path : file of the ids, for the error
     first : row of the first id in the file, for the error
     """
     names = as_names(path, ids)
     empty = names == ""
     if empty.any():
         entry = first + int(empty.argmax()) + 1
-        fail(path, f"{empty.sum()} id(s) are empty; the first is entry {entry}")
+        fail(
+            path,
+            f"{empty.sum()} id(s) are empty; the first is that of entry {entry}: give every vector an id",
+        )
     return names
 
 
 def check_once(path: PathLike, names: Names) -> None:
-    """Raise `FileFormatError` for a repeated id, with both its entries."""
+    """Raise `FileFormatError` if an id occurs twice, with the numbers of both entries."""
     count, duplicate = repeated(names.tolist())
     if count:
         entries = " and ".join(map(str, 1 + np.flatnonzero(names == duplicate)[:2]))
         reason = (
-            f"{count} id(s) repeat an earlier one, the first is {duplicate!r} (entries {entries})"
+            f"{count} id(s) repeat an earlier id; the first is {duplicate!r} (entries {entries})"
         )
-        fail(path, f"{reason}; ids must be unique")
+        fail(path, f"{reason}. Every vector must have its own id")
 
 
 def read_columns(path: PathLike, names: Sequence[str]) -> dict[str, Labels]:
-    """Read the named columns beside the vectors of a file, as far as they exist."""
+    """Read label columns of a file of vectors, (n,) each; names that are not columns of the file are left out."""
     if not names:  # a stream, which can be read once, must stay unopened
         return {}
     reader = open_vectors(path)
@@ -260,7 +293,11 @@ def read_columns(path: PathLike, names: Sequence[str]) -> dict[str, Labels]:
 
 
 def labels_beside(path: PathLike, views: Iterable[str]) -> dict[str, str]:
-    """Return the source of each view's labels: a column with the view's name, or utt2spk or utt2VIEW in the folder."""
+    """Return the source of the labels of each view that is found beside vectors.
+
+    The source is the column of the file with the name of the view; else the list utt2VIEW in its folder, utt2spk for
+    the view speaker. Views without either are left out. A stream has no labels.
+    """
     if is_stream(path):
         return {}
     folder = Path(path)
@@ -280,10 +317,10 @@ def labels_beside(path: PathLike, views: Iterable[str]) -> dict[str, str]:
 def read_labelled(
     path: PathLike, sources: Mapping[str, str], views: Sequence[str] = ()
 ) -> tuple[VectorSet, dict[str, Labels]]:
-    """Read vectors, and their labels by view.
+    """Read the vectors of a file, and their labels (n,) by view.
 
-    sources : {view: name of a column beside the vectors, or path of a list such as utt2spk}
-    views : further views, whose labels are read if they lie beside the vectors; see `labels_beside`
+    sources : {view: name of a column of the file, or path of a list such as utt2spk}
+    views : other views, whose labels are read if `labels_beside` finds them
     """
     vectors = read_vectors(path)
     sources = {**labels_beside(path, views), **sources}
@@ -299,7 +336,7 @@ def read_labelled(
 
 
 def read_extractor(path: PathLike) -> str | None:
-    """Return the name of the extractor in the note beside the vectors, or None."""
+    """Return the name of the extractor of a file of vectors, from the note ``PATH.extractor`` beside it, or None."""
     note = _note(main_file(path))
     if is_stream(path) or not note.is_file():
         return None
@@ -307,25 +344,33 @@ def read_extractor(path: PathLike) -> str | None:
         return note.read_text(encoding="utf-8-sig").strip() or None
     except UnicodeDecodeError as error:
         reason = f"expected the name of an extractor as UTF-8 text ({error.reason})"
-        fail(note, f"{reason}: write it again, or delete it")
+        fail(note, f"{reason}: correct or delete this file")
 
 
 def write_vectors(path: PathLike, vectors: VectorSet, labels: LabelColumns | None = None) -> None:
-    """Write vectors and ids atomically; the suffix or a Kaldi prefix sets the format.
+    """Write vectors and ids atomically; the suffix, or a Kaldi prefix such as ``ark:``, determines the format.
 
-    ``x.scp`` writes ``x.ark`` beside it; ``x.ark`` writes no ``.scp``. The name of the extractor goes to the note
-    ``PATH.extractor``; without a name, an old note is removed, because it describes other vectors.
+    For ``x.scp``, the archive ``x.ark`` is written beside it; for ``x.ark``, no script is written. The name of the
+    extractor is written to the note ``PATH.extractor``. Without a name, an old note is removed, because it describes
+    other vectors.
 
-    labels : {view: label of each vector}, stored as arrays of ``.npz`` and columns of ``.parquet``; other formats have
-        none
+    Parameters
+    ----------
+    path : output file
+    vectors : vectors with unique ids; all numbers must be finite
+    labels : {view: label of each vector}, which ``.npz`` and ``.parquet`` store beside the vectors; other formats
+        leave them out
     """
     count, first = repeated(check_ids(vectors.ids.tolist()))
     if count:
         raise LabelError(
-            f"{count} id(s) repeat an earlier one, the first is {first!r}: nothing was written to {path}"
+            f"{count} id(s) repeat an earlier id; the first is {first!r}. Nothing was written to {path}: give every "
+            "vector its own id"
         )
     if not np.isfinite(vectors.X).all():
-        raise DataError(f"some vectors are not finite: nothing was written to {path}")
+        raise DataError(
+            f"some vectors contain NaN or infinity, and nothing was written to {path}: leave them out"
+        )
     files = written_files(path)
     notes = [] if vectors.extractor is None else [_note(main_file(path))]
     with atomic_write(*files, *notes) as scratch:
@@ -337,21 +382,20 @@ def write_vectors(path: PathLike, vectors: VectorSet, labels: LabelColumns | Non
             _writer(path)(scratch[0], vectors.ids, vectors.X, labels or {})
         for note in scratch[len(files) :]:
             note.write_text(f"{vectors.extractor}\n", encoding="utf-8")
-        for (
-            file
-        ) in files:  # removed before the vectors change: an old note must not describe new vectors
+        # removed before the vectors change: an old note must not describe new vectors
+        for file in files:
             _note(file).unlink(missing_ok=True)
 
 
 def check_vectors_writable(path: PathLike) -> None:
-    """Raise the error that `write_vectors` would raise for this path; call it before long work."""
+    """Raise the error that `write_vectors` would raise for this path, so that it is reported before long work."""
     check_writable(*written_files(path))
     if suffix_of(path) == ".parquet":
         need("pyarrow")
 
 
 def written_files(path: PathLike) -> list[Path]:
-    """Return the files that `write_vectors` writes for a path, without the note of the extractor."""
+    """Return the paths of the files that `write_vectors` writes, except for the note with the extractor."""
     if is_kaldi(path):
         return kaldi_files(path)
     _writer(path)
@@ -359,7 +403,7 @@ def written_files(path: PathLike) -> list[Path]:
 
 
 def _writer(path: PathLike) -> Callable[[Path, Names, Vectors, LabelColumns], None]:
-    """Return the writer of a path's format; raise `ParameterError` if there is none."""
+    """Return the function that writes the format of a path; raise `ParameterError` if it cannot be written."""
     format = FORMATS.get(suffix_of(path))
     if format is None or format.write is None:
         written = [suffix for suffix in SUFFIXES if suffix not in READ_ONLY]
@@ -368,17 +412,19 @@ def _writer(path: PathLike) -> Callable[[Path, Names, Vectors, LabelColumns], No
 
 
 def main_file(path: PathLike) -> PathLike:
-    """Return the path to read the vectors from, without a Kaldi prefix."""
+    """Return the path of a file of vectors without a Kaldi prefix such as ``scp:``."""
     return parse_name(path)[0] if is_kaldi(path) else path
 
 
 def _note(file: PathLike) -> Path:
+    """Return the path of the note with the extractor of a file of vectors."""
     return Path(f"{file}{EXTRACTOR_SUFFIX}")
 
 
 def _unknown(path: PathLike, suffixes: Sequence[str] = SUFFIXES) -> str:
+    """Return the message about a path whose suffix is not that of a file of vectors."""
     suffix = Path(path).suffix
     hint = ""
     if suffix == ".npy":
-        hint = ', which has no ids. Write an array with its ids: np.savez("x.npz", X=X, ids=ids)'
+        hint = ", which cannot store ids: write an .npz file instead"
     return f"{path}: expected a file of vectors with the suffix {', '.join(suffixes)}; got {suffix!r}{hint}"
