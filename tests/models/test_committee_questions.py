@@ -72,7 +72,7 @@ def test_known_classes_follow_their_profiles_into_lists_and_bands(monkeypatch):
     ("settings", "said"),
     [
         ({"known": ["room"]}, "known has an unknown view, 'room'"),
-        ({"experts": {"one": CosineScorer(views=["pose"])}}, "no view of the labels"),
+        ({"experts": {"one": CosineScorer(views=["pose"])}}, "models no view of the committee"),
         ({"weights": {"one": -1.0}}, "a weight must be"),
         ({"weights": {"one": {"phrase": np.nan}}}, "a weight must be"),
         ({"weights": {"one": {"room": 1.0}}}, "no weight for 'room'"),

@@ -169,8 +169,8 @@ def test_a_verbose_committee_writes_a_line_per_expert_and_fold(
     expert = MultiviewPLDA(dict.fromkeys(labels), prior="isotropic")
     Committee({"all": expert}, folds=3, verbose=1).fit(X, labels)
     assert capsys.readouterr().err.splitlines() == [
-        "expert all of 1 experts is fitted",
-        *(f"weights of experts: fold {number} of 3" for number in (1, 2, 3)),
+        "fitted expert 'all' of 1 experts",
+        *(f"learning the weights of experts: fold {number} of 3 scored" for number in (1, 2, 3)),
     ]
 
 

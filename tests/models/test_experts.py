@@ -355,7 +355,7 @@ def test_wrong_settings_are_named(settings, message):
 
 def test_labels_are_needed():
     X, _ = corpus(np.random.default_rng(9))
-    with pytest.raises(LabelError, match="pass labels of every view"):
+    with pytest.raises(LabelError, match="pass y with the labels of every view"):
         committee().fit(X)
 
 

@@ -217,7 +217,7 @@ def test_a_prior_is_kept_in_the_file(tmp_path):
         ({"prior_strength": 1.5}, "got 1.5 for 'speaker'"),
         ({"prior_strength": {"pose": 0.5}}, "no component 'pose'"),
         ({"prior_strength": "much"}, "got 'much'"),
-        ({"noise_shrinkage": 0.1}, "cannot be combined with another shrinkage"),
+        ({"noise_shrinkage": 0.1}, "cannot be combined with noise_shrinkage="),
     ],
 )
 def test_wrong_settings_are_named(settings, message):

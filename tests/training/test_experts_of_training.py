@@ -168,7 +168,9 @@ def test_progress_names_every_expert_fold_and_candidate_search(
     assert lines[0] == "choosing a model of pen on held-out people"
     assert lines[1].startswith("choosing a model of pen on held-out people: candidates 1 ")
     experts = len(bundle.fitted_scorer.experts)
-    assert f"expert pen of {experts} experts is fitted" in lines
-    folds = [line for line in lines if line.startswith("weights of experts: fold")]
-    assert folds == [f"weights of experts: fold {number} of 3" for number in (1, 2, 3)]
+    assert f"fitted expert 'pen' of {experts} experts" in lines
+    folds = [line for line in lines if line.startswith("learning the weights of experts: fold")]
+    assert folds == [
+        f"learning the weights of experts: fold {number} of 3 scored" for number in (1, 2, 3)
+    ]
     assert bundle.scorer.verbose == 0

@@ -1,4 +1,4 @@
-"""Scorers. Classes are imported when they are first used, because some of them import scikit-learn."""
+"""Scorers: models that score vectors. Classes are imported on first use, because some import scikit-learn."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,9 @@
 """Base class of scorers: profiles of vectors, and answers to questions about them.
 
-A scorer computes the evidence of vectors and the pair terms of assignments. The base class computes likelihood ratios,
-lists of trials, rankings and posterior probabilities from these, in the same way for all scorers.
+A scorer provides the evidence of vectors, and pair terms: the log-ratio of two profiles under an
+assignment of their classes (see `mvplda.scoring.pair_terms`). From these the base class computes
+likelihood ratios, lists of trials, rankings and posterior probabilities, in the same way for all
+scorers.
 """
 
 from __future__ import annotations
@@ -46,14 +48,18 @@ from .trial_set import check_trial_pairs
 
 
 class Identification(NamedTuple):
-    """Names and LLRs of the best profiles per test, best first, both (tests, top)."""
+    """Best profiles of each test, best first.
+
+    ids : (tests, top) names of the profiles
+    scores : (tests, top) their LLRs
+    """
 
     ids: Names
     scores: Names
 
 
 SCORERS: dict[str, type[BaseScorer]] = {}
-"""Scorers by the name of ``mvplda train --model``; a class with a `NAME` is added when it is defined."""
+"""Scorer classes by the name that ``mvplda train --model`` uses; a class with a `NAME` is added when it is defined."""
 
 
 def find_scorers() -> dict[str, type[BaseScorer]]:
@@ -64,15 +70,15 @@ def find_scorers() -> dict[str, type[BaseScorer]]:
 
 
 class BaseScorer(Persistent):
-    """Computes profiles of vectors, and the likelihood ratio of two profiles with the same and with different classes.
+    """Base class of scorers: computes profiles of vectors, and likelihood ratios of two profiles.
 
-    `MultiviewPLDA`, `PLDA`, `CosineScorer`, `Committee` and `Bundle` are scorers. The sides of a
-    score are profiles, or arrays of single vectors. A question is a `Question`, or the keyword
-    arguments of one; a scorer raises an error for questions that it cannot answer.
+    `MultiviewPLDA`, `PLDA`, `CosineScorer`, `Committee` and `Bundle` are scorers. The two sides of
+    a score are profiles, or arrays of single vectors. A question is a `Question`, or its fields as
+    keyword arguments; a scorer raises an error for questions that it cannot answer.
 
-    A new scorer is one file: a class with `fit`, `views_`, `width_in`, `project`, `pair_terms` and `_key`, and a line
-    in ``mvplda/models/built_in.py`` that imports it, or an entry point. The test of all scorers,
-    ``tests/models/test_scorers.py``, has an example.
+    To add a scorer, write one module with a class that has `fit`, `views_`, `width_in`, `project`,
+    `pair_terms` and `_key`. Import it in ``mvplda/models/built_in.py``, or register it as an entry
+    point of the group ``mvplda.scorers``. ``tests/models/test_scorers.py`` has an example.
     """
 
     KIND: ClassVar[str] = "model"
@@ -81,12 +87,13 @@ class BaseScorer(Persistent):
     """Name for ``mvplda train --model``; scorers without a name are not available there."""
 
     NEEDS_LABELS: ClassVar[bool] = True
+    """Whether `fit` requires labels."""
 
     views_: dict[str, int]
-    """Views of a fitted scorer with their ranks; 0 for scorers without ranks."""
+    """Views of the fitted scorer with their ranks; rank 0 for scorers without ranks."""
 
     nuisance_views: Views = ()
-    """Views that no question is about, such as sessions: their labels only separate the cells of a profile."""
+    """Views that no question is about, such as sessions; their labels only divide the vectors of a profile."""
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
@@ -97,7 +104,11 @@ class BaseScorer(Persistent):
 
     @classmethod
     def with_ranks(cls, ranks: Ranks, settings: Json) -> Self:
-        """Return an unfitted scorer of views with these ranks; raise an error for unknown settings."""
+        """Return an unfitted scorer of views with these ranks.
+
+        ranks : {view: rank}; None stands for the largest possible rank
+        settings : {name: value} of the constructor; unknown names raise `ParameterError`
+        """
         raise NotImplementedError
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
@@ -105,7 +116,7 @@ class BaseScorer(Persistent):
 
     @property
     def width_in(self) -> int:
-        """Number of columns of the vectors that a fitted scorer takes."""
+        """Number of dimensions of the vectors that the fitted scorer takes."""
         raise NotImplementedError
 
     @property
@@ -114,18 +125,22 @@ class BaseScorer(Persistent):
         return self.width_in
 
     def evidence(self, X: ArrayLike) -> AnyArray:
-        """Return the (n, r) evidence of vectors in float64; a profile is a sum of evidence."""
+        """Return the evidence of vectors in float64, (n, width_out); the evidence of a profile is
+        the sum over its vectors.
+
+        X : array or torch tensor (n, width_in); NaN and infinity raise `DataError`
+        """
         try:
             width = self.width_in
         except AttributeError:
-            # the check is slow, so it runs only if there is no width
+            # check_is_fitted is slow: call it only if the width is missing
             check_is_fitted(self)
             raise
         check_feature_names(self, X, reset=False)
         vectors = X.double() if is_torch(X) else as_vectors(X)
         if vectors.ndim != 2 or vectors.shape[1] != width:
             raise DataError(
-                f"X has {vectors.shape[-1]} features, but this scorer is expecting {width} features as input"
+                f"X has {vectors.shape[-1]} features, but {type(self).__name__} is expecting {width} features as input"
             )
         y = self.project(vectors)
         # the sum of a row is finite only if all its values are
@@ -137,11 +152,17 @@ class BaseScorer(Persistent):
         return y
 
     def project(self, vectors: AnyArray) -> AnyArray:
-        """Return the evidence of checked vectors (n, width_in); also called by the ONNX export."""
+        """Return the evidence of checked vectors (n, width_in), as an array (n, width_out); the
+        ONNX export calls it too.
+        """
         raise NotImplementedError
 
     def components(self) -> Sequence[tuple[BaseScorer, tuple[int, int]]]:
-        """Return the scorers that this one combines, each with its range of columns; their evidence is concatenated."""
+        """Return the scorers that this scorer combines, each with (start, stop) of its dimensions of the vectors.
+
+        The evidence of the components is joined column by column. Empty for a scorer without
+        components.
+        """
         return ()
 
     def pair_terms(self) -> PairTerms:
@@ -149,28 +170,28 @@ class BaseScorer(Persistent):
         raise NotImplementedError
 
     def pair_terms_with_known(self, views: Sequence[str]) -> PairTerms:
-        """Return the pair terms if the classes of these views are known; by default those of `pair_terms`."""
+        """Return pair terms that use the training classes of these views; by default those of `pair_terms`."""
         return self.pair_terms()
 
     def published_pair_terms(self) -> PairTerms:
-        """Return the pair terms of the paper's scoring, used by ``scoring="paper"``."""
+        """Return the pair terms of the paper's scoring, for ``scoring="paper"``."""
         raise ParameterError("scoring='paper' requires a model with two views")
 
     def known_names(self, view: str) -> Names:
-        """Return the names of the known classes of a view, in order of their numbers.
+        """Return the names of a view's known classes (``known=``), in the order of their numbers.
 
-        Empty if no class of a deployment was enrolled by name yet; LabelError if the scorer never has known classes of
-        this view.
+        Empty if classes become known by enrolment and none is enrolled yet. `LabelError` if the
+        scorer never has known classes of this view.
         """
         raise LabelError(f"this {type(self).__name__} has no known classes of view {view!r}")
 
     def training_classes(self) -> dict[str, Names]:
-        """Return the names of the training classes by view; empty if the scorer has none."""
+        """Return the names of the training classes, {view: names}; empty if the scorer has none."""
         classes: dict[str, Names] = getattr(self, "classes_", {})
         return classes
 
     def check_state(self) -> None:
-        """Raise an error if the state of a loaded scorer is inconsistent or gives scores that are not finite."""
+        """Raise an error if a loaded scorer is inconsistent or gives scores that are NaN or infinite."""
         super().check_state()
         check_view_names(tuple(self.views_))
         check_width(self, self.width_in)
@@ -179,15 +200,15 @@ class BaseScorer(Persistent):
         check_finite(self, self.llr(profiles, profiles))
 
     def typical_vectors(self) -> Array:
-        """Return (2, width_in) vectors at the mean and scale of the training data, for the check of files."""
+        """Return two vectors at the mean and scale of the training data, (2, width_in), for the check of files."""
         return ordinary_vectors(self.width_in)
 
     def typical_evidence(self) -> AnyArray:
-        """Return the (2, width_out) evidence of typical vectors."""
+        """Return the evidence of `typical_vectors`, (2, width_out)."""
         return self.evidence(self.typical_vectors())
 
     def _key(self) -> str:
-        """Return the fingerprint of the fitted scorer, which its profiles store."""
+        """Return the fingerprint of the fitted scorer, which is stored in its profiles."""
         raise NotImplementedError
 
     def __getstate__(self) -> dict[str, object]:
@@ -212,11 +233,18 @@ class BaseScorer(Persistent):
         ----------
         X : array or torch tensor (n, D)
         ids : (n,) profile of each vector; None: one profile per vector
-        labels : {view: (n,) labels} of some views, for profiles with several classes, such as a speaker enrolled with
-            several phrases. If both sides of a trial have labels, different labels are different classes. In views
-            without labels all vectors of a profile have the same class
-        method : "exact" keeps the count of vectors; "average" scores their mean as one vector
-        weights : (n,) positive weights; the noise variance of a vector is that of the model divided by its weight
+        labels : {view: (n,) labels} of some views, for profiles with several classes, such as a
+            speaker enrolled with several phrases. If both sides of a trial have labels, different
+            labels are different classes. In views without labels all vectors of a profile have the
+            same class
+        method : "exact" keeps the number of vectors; "average" scores the mean of a profile's
+            vectors as one vector
+        weights : (n,) positive weights; the noise variance of a vector is that of the model divided
+            by its weight
+
+        Returns
+        -------
+        Profiles
         """
         base = self.pair_terms().base
         return sum_evidence(
@@ -237,7 +265,7 @@ class BaseScorer(Persistent):
         ids: ArrayLike | None = None,
         labels: Labels | None = None,
     ) -> Profiles:
-        """Return profiles from precomputed sums of `evidence`, one sum per cell.
+        """Return profiles from precomputed sums of `evidence`, one sum per cell (combination of classes).
 
         Parameters
         ----------
@@ -246,6 +274,10 @@ class BaseScorer(Persistent):
         owner : (R,) profile of every cell: 0, 1, ... in order
         ids : names of the profiles; None: their numbers
         labels : {view: (R,) labels of the cells}
+
+        Returns
+        -------
+        Profiles
         """
         base = self.pair_terms().base
         return from_sums(y, weights, owner, ids, labels, base, self.width_out, self._key())
@@ -269,22 +301,30 @@ class BaseScorer(Persistent):
         Parameters
         ----------
         enrol, test : Profiles, or arrays of single vectors
-        question : a `Question`; or its fields, `same`, `given`, `priors`, `known`, `countermeasure` and
-            `spoof_prior`, as keyword arguments. None: "same in every view?"
-        scoring : "exact", or "paper" for the ratio published in arXiv 1704.06061, of a model of two views
-        dtype : float32 or float64, for the products of all pairs and the result; all else is float64
-        out : array to write into
+        question : a `Question`; or its fields, `same`, `given`, `priors`, `known`, `countermeasure`
+            and `spoof_prior`, as keyword arguments. None: "same in every view?"
+        scoring : "exact", or "paper" for the ratio published in arXiv 1704.06061, of a model of two
+            views
+        dtype : float32 or float64, for the products of all pairs and the result; all else is
+            float64
+        out : array to write into; None: a new array
         threads : number of threads; None: one per core
+
+        Returns
+        -------
+        array or torch tensor (profiles, tests), as the evidence of the two sides
         """
         question = make_question(question, arguments)
         comparison = compare(self, enrol, test, question, dtype, scoring)
         shape = comparison.shape
         result = empty(shape, dtype, comparison.reference) if out is None else out
         if tuple(result.shape) != shape:
-            raise DataError(f"out has shape {tuple(result.shape)}; the scores need {shape}")
+            raise DataError(
+                f"out must have the shape (profiles, tests) = {shape}; got {tuple(result.shape)}"
+            )
         if "float" not in dtype_name(result):
             raise DataError(
-                f"out holds {dtype_name(result)}, which would truncate the scores; pass a float array"
+                f"out must be an array of float32 or float64; got {dtype_name(result)}, which would truncate the scores"
             )
         # written in place, because `out` may be a memory map
         fill_results(comparison, comparison.ratio.sums, [result], threads)
@@ -303,7 +343,18 @@ class BaseScorer(Persistent):
         dtype: DTypeLike = np.float32,
         **arguments: Unpack[QuestionArguments],
     ) -> AnyArray:
-        """Return the LLRs of a list of trials (row of a profile, row of a test)."""
+        """Return the natural-log likelihood ratios of a list of trials, (n,).
+
+        Parameters
+        ----------
+        enrol, test : Profiles, or arrays of single vectors
+        pairs : (n, 2) row of a profile and row of a test
+        question, scoring, dtype : as in `llr`
+
+        Returns
+        -------
+        array or torch tensor (n,)
+        """
         question = make_question(question, arguments)
         comparison = compare(self, enrol, test, question, dtype, scoring)
         pairs = check_trial_pairs(pairs, *comparison.shape)
@@ -320,7 +371,21 @@ class BaseScorer(Persistent):
         dtype: DTypeLike = np.float32,
         **arguments: Unpack[QuestionArguments],
     ) -> Identification:
-        """Return the `top` profiles of each test, best first, in little memory."""
+        """Return the profiles with the highest LLRs for each test, best first.
+
+        The score matrix is computed in parts, so that it need not fit in memory.
+
+        Parameters
+        ----------
+        profiles : the enrolled profiles
+        test : Profiles, or an array of single vectors
+        question, dtype : as in `llr`
+        top : number of profiles per test, at most all
+
+        Returns
+        -------
+        Identification
+        """
         question = make_question(question, arguments)
         comparison = compare(self, profiles, test, question, dtype)
         numbers, scores = best_profiles(
@@ -340,9 +405,17 @@ class BaseScorer(Persistent):
         vectors_per_test: int = 1,
         **arguments: Unpack[QuestionArguments],
     ) -> SearchIndex:
-        """Return vectors of profiles for a search by inner products, for example in a vector database.
+        """Return an index of profiles for a search by inner products, for example in a vector database.
 
-        vectors_per_test : number of vectors that the profile of each test is the sum of
+        Parameters
+        ----------
+        profiles : the enrolled profiles
+        question : as in `llr`
+        vectors_per_test : number of vectors in each test
+
+        Returns
+        -------
+        SearchIndex
         """
         question = make_question(question, arguments)
 
@@ -360,7 +433,20 @@ class BaseScorer(Persistent):
         return SearchIndex(compare_on_host, profiles, probe)
 
     def queries(self, tests: ProfilesLike, index: SearchIndex) -> NDArray[np.float32]:
-        """Return vectors of tests whose products with those of an index are LLRs, or upper bounds of LLRs."""
+        """Return query vectors of tests, (tests, width).
+
+        Their products with the vectors of `index` are LLRs, or upper bounds of LLRs if the index is
+        not exact.
+
+        Parameters
+        ----------
+        tests : Profiles, or an array of single vectors
+        index : index made by the method of that name
+
+        Returns
+        -------
+        float32 array (tests, width)
+        """
         return index.queries(tests if isinstance(tests, Profiles) else self.enrol(tests))
 
     def log_likelihoods(
@@ -374,9 +460,18 @@ class BaseScorer(Persistent):
     ) -> LogLikelihoods:
         """Return the log-likelihood of each possible hypothesis, relative to the hypothesis "nothing is shared".
 
-        The result is {shared views: (profiles, tests)} in float64, or (n,) for a list of trials, see `hypotheses`.
-        Labels on both sides are claims in the views of `same` and facts in all others. Priors and countermeasure of
-        the question are not used.
+        Labels on both sides are claims in the views of `same`, and facts in all others. Priors and
+        countermeasure of the question are not used.
+
+        Parameters
+        ----------
+        enrol, test : Profiles, or arrays of single vectors
+        question : as in `llr`
+        pairs : (n, 2) row of a profile and row of a test; None: all pairs
+
+        Returns
+        -------
+        dict of {shared views: (profiles, tests), or (n,) for pairs}, in float64
         """
         question = make_question(question, arguments)
         comparison = compare(self, enrol, test, question, np.float64, every=True)
@@ -392,16 +487,29 @@ class BaseScorer(Persistent):
         dtype: DTypeLike = np.float32,
         **arguments: Unpack[QuestionArguments],
     ) -> LogLikelihoods:
-        """Return the posterior probability of each hypothesis, {views that are the same: (profiles, tests)}.
+        """Return the posterior probability of each hypothesis.
 
-        For views speaker and phrase: ("speaker", "phrase") is TC, ("speaker",) is TW, ("phrase",) is IC and () is IW.
-        Views in which both sides have labels are not part of hypotheses. The question may have given and known views,
-        and priors of the hypotheses, which are equal by default. With a countermeasure there is one more hypothesis,
-        ("spoof",): a replay or a synthetic voice of the target.
+        With views speaker and phrase, ("speaker", "phrase") is TC (right speaker, right phrase),
+        ("speaker",) is TW, ("phrase",) is IC and () is IW. Views in which both sides have labels
+        are not part of hypotheses. With a countermeasure there is one more hypothesis, ("spoof",):
+        a replay or a synthetic voice of the target.
+
+        Parameters
+        ----------
+        enrol, test : Profiles, or arrays of single vectors
+        question : its `given`, `known` and `priors` (equal by default) are used; `same` must be
+            left out
+        dtype : type of the result
+
+        Returns
+        -------
+        dict of {views that are the same: (profiles, tests)}
         """
         question = make_question(question, arguments)
         if question.same is not None:
-            raise ParameterError("hypotheses returns all hypotheses: leave same out")
+            raise ParameterError(
+                f"hypotheses returns all hypotheses, so it has no same=: leave out same={question.same!r}"
+            )
         comparison = compare(self, enrol, test, question, np.float64, every=True)
         logs = log_likelihoods(comparison, comparison.ratio.hypotheses)
         posteriors = question.posteriors(logs, comparison.ratio.numerator)
@@ -409,7 +517,7 @@ class BaseScorer(Persistent):
 
 
 def release_caches(scorer: BaseScorer) -> None:
-    """Delete cached values of a scorer and of its components: those of large models take hundreds of MB."""
+    """Delete cached values of a scorer and its components, which take hundreds of MB in large models."""
     vars(scorer).pop(CACHE, None)
     inner = getattr(scorer, "fitted_scorer", None)
     components = [component for component, _ in scorer.components()] if inner is None else [inner]

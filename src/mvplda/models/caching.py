@@ -1,9 +1,9 @@
-"""Values computed from fitted attributes, cached until the content of an attribute changes.
+"""Cache of values computed from fitted attributes, valid until the content of an attribute changes.
 
-Scoring computes matrices from the fitted arrays of a scorer and uses them again in later calls. Fitted arrays are
-writable, so a cached value must notice every change: an assignment, and a change in place by anybody who holds the
-array, such as a copy of the scorer. The content is therefore compared in every call, which takes a few microseconds
-per 100 kB.
+Scoring computes matrices from the fitted arrays of a scorer and uses them again in later calls.
+Fitted arrays are writable: they can be replaced, or changed in place through any reference, such as
+a copy of the scorer. So every call compares their content with a copy, which takes a few
+microseconds per 100 kB.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ CACHE = "_cache"
 
 
 class Snapshot:
-    """Private copy of a fitted attribute, or of the array of a view; part of the cache key of values computed from it.
+    """Private copy of a fitted attribute, or of one view's array in it, as part of cache keys.
 
-    Snapshots are compared by identity: each new content is a new object, and therefore a new key.
+    Snapshots are compared by identity: after a change of the attribute, the new snapshot is a new
+    key.
     """
 
     def __init__(self, content: Any) -> None:
@@ -30,7 +31,7 @@ class Snapshot:
 
 
 class ScorerCache:
-    """Cached values of one scorer, and snapshots of the fitted attributes that they were computed from."""
+    """Cached values of one scorer, and snapshots of the fitted attributes from which they were computed."""
 
     def __init__(self) -> None:
         self._snapshots: dict[tuple[str, str | None], Snapshot] = {}
@@ -39,8 +40,10 @@ class ScorerCache:
     def snapshot(
         self, attributes: Mapping[str, Any], name: str, view: str | None = None
     ) -> Snapshot:
-        """Return a copy of an attribute; the same object as before if the content has not changed.
+        """Return a snapshot of an attribute: the same object as before if the content has not changed.
 
+        attributes : attributes of the scorer by name
+        name : name of the attribute
         view : for an attribute that is a dict, copy only the array of this view
         """
         value = attributes[name] if view is None else attributes[name][view]
@@ -50,9 +53,10 @@ class ScorerCache:
         return snapshot
 
     def get(self, name: Hashable, key: object, compute: Callable[[], V]) -> V:
-        """Return a cached value; compute it again if its key has changed.
+        """Return the cached value of this name; compute it if it is missing or if its key has changed.
 
-        key : everything that the value depends on, in tuples of immutable values
+        key : everything on which the value depends, in tuples of immutable values
+        compute : function that returns the value
         """
         stored = self._values.get(name)
         if stored is None or stored[0] != key:
@@ -61,9 +65,10 @@ class ScorerCache:
 
 
 class FittedArrays(Generic[V]):
-    """Descriptor of a fitted attribute that holds an array, or a dict of arrays, which callers may change.
+    """Descriptor of a fitted attribute: an array, or a dict of arrays, which callers may change.
 
-    compute : returns the value of an attribute that was not set; None: reading it raises AttributeError
+    compute : function of the scorer that returns the value of an attribute that is not set; None:
+        reading an attribute that is not set raises AttributeError
     """
 
     def __init__(self, compute: Callable[[Any], V] | None = None) -> None:
@@ -96,14 +101,14 @@ class FittedArrays(Generic[V]):
 
 
 def cache_of(scorer: object) -> ScorerCache:
-    """Return the cache of a scorer; an empty one if it has none yet."""
+    """Return the cache of a scorer; create it if the scorer has none."""
     attributes = vars(scorer)
     cache: ScorerCache | None = attributes.get(CACHE)
     return attributes.setdefault(CACHE, ScorerCache()) if cache is None else cache
 
 
 def have_equal_content(value: Any, other: Any) -> bool:
-    """Return whether two arrays, or two dicts of arrays in the same order, are equal."""
+    """Return whether two arrays are equal, or two dicts have equal arrays in the same order."""
     if isinstance(value, dict) and isinstance(other, dict):
         same_keys = list(value) == list(other)
         return same_keys and all(np.array_equal(value[key], other[key]) for key in value)
@@ -111,14 +116,14 @@ def have_equal_content(value: Any, other: Any) -> bool:
 
 
 def private_copy(value: Any) -> Any:
-    """Return copies of an array, or of a dict of arrays."""
+    """Return a copy of an array, or of a dict with its arrays."""
     if isinstance(value, dict):
         return {key: np.array(array) for key, array in value.items()}
     return np.array(value)
 
 
 def as_key(value: object) -> Hashable:
-    """Convert nested dicts, lists and arrays of plain values to tuples: an immutable copy for a cache key."""
+    """Convert nested dicts, lists and arrays of plain values to nested tuples, which are immutable cache keys."""
     if isinstance(value, np.ndarray | np.generic):
         # also arrays without dimensions, which are mutable numbers
         value = value.tolist()

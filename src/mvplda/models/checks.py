@@ -21,24 +21,27 @@ if TYPE_CHECKING:
 
 
 def require_labels(y: Labels | None) -> dict[str, Names]:
-    """Return labels by view; raise an error if there are none."""
+    """Return labels as {view: array}; raise `LabelError` if there are none."""
     if y is None:
         raise LabelError(
-            "this scorer requires y to be passed, but the target y is None: pass labels of every view"
+            "this scorer requires y to be passed, but the target y is None: pass y with the labels of every view"
         )
     return {view: np.asarray(column) for view, column in label_columns(y, None).items()}
 
 
 def concatenate_columns(blocks: Sequence[AnyArray]) -> AnyArray:
-    """Return one array with the columns of all blocks."""
+    """Return one array with the columns of all blocks, which have equally many rows."""
     joined: AnyArray = namespace(blocks[0]).concatenate(blocks, 1)
     return joined
 
 
 def check_setting_names(kind: type[BaseScorer], settings: Json, reserved: Sequence[str]) -> None:
-    """Raise an error for unknown settings, and for settings that the caller sets itself.
+    """Raise `ParameterError` for settings that a scorer class does not have.
 
-    reserved : names that the caller sets
+    kind : the class
+    settings : {name: value} of its constructor
+    reserved : names of the constructor that the caller sets itself, and that are therefore refused
+        too
     """
     names = [name for name in signature(kind).parameters if name not in reserved]
     for name in settings:
@@ -49,7 +52,11 @@ def check_setting_names(kind: type[BaseScorer], settings: Json, reserved: Sequen
 
 
 def check_whole_number(name: str, value: object, least: int) -> int:
-    """Return the value of an argument as an int; raise an error unless it is a whole number of at least `least`."""
+    """Return the value of an argument as an int; raise `ParameterError` unless it is a whole number
+    of at least `least`.
+
+    name : name of the argument, for the message
+    """
     # bool is a subclass of Integral
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ParameterError(f"{name} must be a whole number of at least {least}; got {value!r}")

@@ -1,4 +1,4 @@
-"""Committee of experts: weighted sums of the pair terms of several scorers."""
+"""Committee of experts: several scorers, whose pair terms are added with weights."""
 
 from __future__ import annotations
 
@@ -36,37 +36,44 @@ from .heldout import held_out_trials
 from .profile_comparison import compare
 
 ExpertWeights = Mapping[str, float | Mapping[str, float]] | Literal["learnt"] | None
+"""Weights of experts, as `Committee` takes them: {expert: weight, or {view or "together": weight}}."""
 
 
 class Committee(BaseScorer, BaseEstimator):
-    """Weighted combination of scorers, each for some columns of the vectors and some of the views.
+    """Weighted combination of scorers (experts), each for some columns of the vectors and some of the views.
 
-    Each expert has a pair term per assignment (which classes two profiles share). The committee multiplies the terms by
-    the experts' weights and adds them per assignment; the answer to a question is a sum over assignments. An extractor
-    of voices and one of phrases are two experts, for example. An expert has one weight per view, and a joint weight for
-    its evidence about several views together, beyond its evidence about each alone: an extractor of phrases may have a
-    large weight for the phrase and a small one for the speaker. With all weights 1 a committee is one model whose
-    loadings have a block per expert.
+    Each expert has a pair term per assignment: a log-ratio, given which classes two profiles share.
+    The committee multiplies the terms by the experts' weights and adds them; the answer to a
+    question is a sum over assignments. For example, an extractor of voices and one of phrases give
+    two experts.
 
-    Experts of similar extractors repeat the same evidence, and every expert with few training classes is overconfident.
-    Weights are therefore learnt from held-out classes, by logistic regression over hypotheses with a small outlier
-    probability. The calibration of a bundle adds the outlier probability of recordings in use
-    (`mvplda.training.calibrate_on_held_out`). A score that is not a likelihood ratio, such as the cosine, may be an
-    expert: its weight makes it one. It counts for hypotheses that share all its views.
+    An expert has one weight per view. It also has a joint weight, for its evidence about several
+    views together beyond its evidence about each alone. So an extractor of phrases may have a large
+    weight for the phrase and a small one for the speaker. With all weights 1 a committee is one
+    model whose loadings have a block per expert.
+
+    Experts of similar extractors repeat the same evidence, and experts with few training classes
+    are overconfident. So weights are learnt from held-out classes, by logistic regression over
+    hypotheses with a small outlier probability. The calibration of a bundle adds the outlier
+    probability of recordings in use (`mvplda.training.calibrate_on_held_out`). A score that is not
+    a likelihood ratio, such as the cosine, may be an expert: its weight turns it into one. It
+    counts for hypotheses that share all its views.
 
     Parameters
     ----------
     experts : dict of {name: scorer}
         `MultiviewPLDA`, of all views or of some, or another scorer, bare or in a `Bundle` with its
-        preprocessing. A `PLDA`, which takes labels of one view only, is a ``MultiviewPLDA({"speaker": rank})`` here.
+        preprocessing. In place of a `PLDA`, which takes labels of one view only, use
+        ``MultiviewPLDA({"speaker": rank})``.
     columns : dict of {name: (start, stop)} or None
         Columns of a vector that each expert takes; all columns for experts without an entry.
     weights : "learnt", dict of {name: weight, or {view or "together": weight}}, or None
-        All weights are 1 if None, or if there are too few classes to hold some out.
+        None: all weights are 1, as they are if too few classes can be held out to learn them.
     known : sequence of str
-        Views whose classes are known in later questions (``known=``): weights are learnt for such trials.
+        Views whose classes will be known in questions (``known=``): weights are learnt for such
+        trials.
     enrolment : int
-        Vectors per profile in the trials that weights are learnt from.
+        Vectors per profile in the trials from which weights are learnt.
     folds : int
         Number of folds into which the classes of the first view are divided.
     callback : callable or None
@@ -125,11 +132,16 @@ class Committee(BaseScorer, BaseEstimator):
     # -- training ------------------------------------------------------------
 
     def fit(self, X: Any, y: Labels | None = None) -> Self:
-        """Fit each expert to its columns; learn the weights from held-out classes.
+        """Fit each expert to its columns of the vectors, and learn the weights from held-out classes.
 
         Parameters
         ----------
-        X, y : vectors, and labels of every view
+        X : (n, D) vectors
+        y : labels of every view, {view: (n,) labels}
+
+        Returns
+        -------
+        self
         """
         self._check_settings()
         labels = require_labels(y)
@@ -144,10 +156,11 @@ class Committee(BaseScorer, BaseEstimator):
             start, stop = self._columns_of(name)
             if not 0 <= start < stop <= self.width_:
                 raise ParameterError(
-                    f"expert {name!r} takes columns {start} to {stop}; the vectors have {self.width_} columns"
+                    f"columns of expert {name!r} must lie within the {self.width_} columns of the vectors; got start "
+                    f"{start}, stop {stop}"
                 )
             experts[name] = expert.fit(vectors[:, start:stop], labels)
-            self._show(f"expert {name} of {len(experts)} experts is fitted")
+            self._show(f"fitted expert {name!r} of {len(experts)} experts")
         self._find_views(tuple(labels))
         self.weights_ = {name: self._given_weights(name) for name in self.experts_}
         if self.weights == "learnt":
@@ -157,14 +170,16 @@ class Committee(BaseScorer, BaseEstimator):
                 is_learnt = self._learn(vectors, labels)
             if not is_learnt:
                 warnings.warn(
-                    "the weights cannot be learnt, because there are too few classes to hold some out, or no cell has "
-                    "two vectors: all experts have the weight 1, and the LLRs are not calibrated",
+                    "the weights of the committee cannot be learnt, because there are too few classes to hold some "
+                    "out, or no combination of classes has two vectors: all experts have the weight 1, and the LLRs "
+                    "are not calibrated. Add training data, or calibrate the scores",
                     FewSpeakersWarning,
                     stacklevel=2,
                 )
         return self
 
     def _show(self, line: str) -> None:
+        """Report progress to standard error if `verbose`, and to the callback."""
         if self.verbose:
             show_line(line)
         if self.callback is not None:
@@ -172,7 +187,7 @@ class Committee(BaseScorer, BaseEstimator):
 
     def _check_settings(self) -> None:
         if not self.experts:
-            raise ParameterError("a committee needs at least one expert")
+            raise ParameterError("experts is empty: pass at least one expert, {name: scorer}")
         if self.weights not in ("learnt", None) and not isinstance(self.weights, Mapping):
             raise ParameterError(
                 f"weights must be 'learnt', a dict of weights, or None; got {self.weights!r}"
@@ -181,7 +196,11 @@ class Committee(BaseScorer, BaseEstimator):
             raise ParameterError(f"known must be a list of views; got {self.known!r}")
 
     def _given_weights(self, name: str) -> dict[str, float]:
-        """Return the weights of an expert from the settings; 1 by default."""
+        """Return the weights of an expert from the settings; 1 by default.
+
+        name : name of the expert
+        return : {view or "together": weight}
+        """
         terms = self._weighted_terms(name)
         weights = dict.fromkeys(terms, 1.0)
         if not isinstance(self.weights, Mapping):
@@ -203,18 +222,22 @@ class Committee(BaseScorer, BaseEstimator):
         return weights
 
     def _weighted_terms(self, name: str) -> tuple[str, ...]:
-        """Return the terms of an expert that have weights: its views, and the joint term of several views."""
+        """Return the names of an expert's terms that have weights: its views, and "together" if it has several."""
         views = self._expert_views(name)
         return (*views, JOINT_WEIGHT) if len(views) > 1 else views
 
     def _expert_views(self, name: str) -> tuple[str, ...]:
-        """Return the views of the committee that an expert models."""
+        """Return the base views of the committee that an expert models."""
         # questions name base views, never interactions
         base = base_columns(tuple(scorer_of(self.experts_[name]).views_))
         return tuple(view for view in self.views_ if view in base)
 
     def _learn(self, X: FloatArray, labels: dict[str, Names]) -> bool:
-        """Learn the weights from trials of held-out classes; return False if there are no such trials."""
+        """Learn the weights from trials of held-out classes; return False if there are no such trials.
+
+        X : (n, D) vectors
+        labels : {view: (n,) labels}
+        """
         folds = held_out_trials(
             labels,
             tuple(self.views_),
@@ -236,7 +259,7 @@ class Committee(BaseScorer, BaseEstimator):
             tests = X[trials.test]
             evidence.append(committee._term_evidence(profiles, tests, question, trials.pairs))
             kinds.append(trials.kinds)
-            self._show(f"weights of experts: fold {number} of {len(folds)}")
+            self._show(f"learning the weights of experts: fold {number} of {len(folds)} scored")
 
         # the regression needs at least two kinds of trials
         if not kinds or len(np.unique(np.concatenate(kinds))) < 2:
@@ -247,16 +270,21 @@ class Committee(BaseScorer, BaseEstimator):
         return True
 
     def _all_terms(self) -> list[tuple[str, str]]:
-        """Return all weighted terms as (expert, view or "together")."""
+        """Return the names of all weighted terms as pairs (expert, view or "together")."""
         return [(name, term) for name in self.experts_ for term in self._weighted_terms(name)]
 
     def _term_evidence(
         self, profiles: Profiles, tests: FloatArray, question: Question, pairs: IntArray
     ) -> Array:
-        """Return the log-likelihoods of each term alone, (trials, hypotheses, terms).
+        """Return the log-likelihoods of hypotheses by each weighted term alone, (trials, hypotheses, terms).
 
-        With known classes, each term is summed separately over the classes of a test, whereas the committee sums the
-        product of all terms.
+        If training classes are known, each term is summed over the classes of a test on its own,
+        whereas the committee sums the product of all terms.
+
+        profiles : enrolled profiles
+        tests : (tests, D) vectors
+        question : question with the known views
+        pairs : (trials, 2) numbers of profile and test
         """
         comparison = compare(self, profiles, tests, question, np.float64, every=True)
         hypotheses = comparison.ratio.hypotheses
@@ -293,12 +321,14 @@ class Committee(BaseScorer, BaseEstimator):
                 )
         for name in self.experts_:
             if not self._expert_views(name):
-                raise ParameterError(f"expert {name!r} has no view of the labels: leave it out")
+                raise ParameterError(
+                    f"expert {name!r} models no view of the committee, {list(self.views_)}: leave it out"
+                )
 
     # -- evidence and pair terms ----------------------------------------------------
 
     def project(self, vectors: AnyArray) -> AnyArray:
-        """Return the evidence of all experts in consecutive columns."""
+        """Return the evidence of all experts, side by side."""
         evidence = [
             expert.evidence(vectors[:, slice(*columns)]) for expert, columns in self.components()
         ]
@@ -331,13 +361,13 @@ class Committee(BaseScorer, BaseEstimator):
         )
 
     def _expert_pair_terms(self, name: str, views: Sequence[str]) -> PairTerms:
-        """Return the pair terms of an expert, with its training classes in `views` as known classes."""
+        """Return the pair terms of an expert; those with its training classes in `views`, if it has any."""
         scorer = scorer_of(self.experts_[name])
         known = tuple(self._expert_classes(name, views))
         return scorer.pair_terms_with_known(known) if known else scorer.pair_terms()
 
     def _expert_classes(self, name: str, views: Sequence[str]) -> dict[str, Names]:
-        """Return the training classes of an expert in some views."""
+        """Return the training classes of an expert, {view: names}, for those of `views` that it models."""
         if not views:
             return {}
         classes = scorer_of(self.experts_[name]).training_classes()
@@ -350,7 +380,11 @@ class Committee(BaseScorer, BaseEstimator):
     def _joint_terms(
         self, weights: Mapping[str, Mapping[str, float]], views: Sequence[str]
     ) -> JointTerms:
-        """Return the weighted pair terms of the experts in `weights`, with known classes in `views`."""
+        """Return the weighted pair terms of the experts.
+
+        weights : {expert: {view or "together": weight}}; experts without an entry are left out
+        views : views whose training classes are used
+        """
         classes = self.classes_ if views else {}
         expert_terms = []
         start = 0
@@ -378,7 +412,7 @@ class Committee(BaseScorer, BaseEstimator):
 
     @property
     def classes_(self) -> dict[str, Names]:
-        """Training classes of all experts by view, each class once."""
+        """Training classes of all experts, {view: names}, each class once."""
         check_is_fitted(self, "experts_")
         classes: dict[str, Names] = {}
         for expert in self.experts_.values():
@@ -423,8 +457,8 @@ class Committee(BaseScorer, BaseEstimator):
             start, stop = self._columns_of(name)
             if not 0 <= start < stop <= self.width_ or expert.width_in != stop - start:
                 raise DataError(
-                    f"expert {name!r} takes {expert.width_in} columns, but its columns are {start} to {stop} of "
-                    f"{self.width_}"
+                    f"expert {name!r} of the file takes {expert.width_in} columns, but the committee gives it columns "
+                    f"{start} to {stop} of {self.width_}"
                 )
         super().check_state()
 
@@ -451,6 +485,6 @@ class Committee(BaseScorer, BaseEstimator):
 
 
 def scorer_of(expert: BaseScorer) -> BaseScorer:
-    """Return the scorer of an expert, which may be in a bundle with its preprocessing."""
+    """Return the scorer of an expert, without the preprocessing of a bundle."""
     scorer: BaseScorer = getattr(expert, "fitted_scorer", expert)
     return scorer

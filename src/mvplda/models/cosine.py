@@ -1,4 +1,4 @@
-"""Cosine of the mean of a profile and a test."""
+"""Cosine of the mean of a profile and a test vector."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ from .checks import check_setting_names
 
 
 class CosineScorer(BaseScorer, BaseEstimator):
-    """Cosine of the angle between the mean of a profile and a test.
+    """Cosine of the angle between the mean of a profile and a test vector.
 
-    Has the same methods as `MultiviewPLDA`. The score is a similarity, not a log-likelihood ratio: calibrate it. It
-    counts for hypotheses in which all of its views are the same.
+    Has the same methods as `MultiviewPLDA`. The score is a similarity, not a log-likelihood ratio:
+    calibrate it. It counts for hypotheses that share all its views.
 
     Parameters
     ----------
     centre : bool
         Subtract the mean of the training vectors first.
     views : sequence of str or None
-        Views that the score is about. None: the views of the labels of `fit`, or ``class`` without labels.
+        Views that the score is about. None: the views of the labels of `fit`, or ``class`` without
+        labels.
 
     Attributes
     ----------
@@ -66,7 +67,7 @@ class CosineScorer(BaseScorer, BaseEstimator):
         if self.centre:
             self.mean_ = vectors.mean(axis=0, dtype=np.float64)
         if not np.isfinite(self.mean_).all():
-            raise DataError("Input X contains NaN or infinity")
+            raise DataError("Input X contains NaN or infinity: leave these vectors out")
         views: Sequence[str] = ("class",)
         if self.views is not None:
             views = self.views
@@ -78,7 +79,7 @@ class CosineScorer(BaseScorer, BaseEstimator):
         return self
 
     def project(self, vectors: AnyArray) -> AnyArray:
-        """Return (n, D) vectors minus the training mean."""
+        """Return vectors minus the training mean, (n, D)."""
         centred: AnyArray = vectors - like(self.mean_, vectors)
         return centred
 
@@ -101,7 +102,11 @@ class CosineScorer(BaseScorer, BaseEstimator):
 
 
 def unit_length(total: AnyArray, count: float) -> AnyArray:
-    """Return vectors scaled to length 1; zero vectors stay zero."""
+    """Return vectors scaled to length 1, (n, D); zero vectors stay zero.
+
+    total : (n, D) sums of vectors
+    count : number of vectors per sum; not needed for the direction
+    """
     # the mean and the sum of a profile have the same direction
     length = row_products(total, total) ** 0.5
     scaled: AnyArray = total / length[:, None].clip(min=np.finfo(np.float64).tiny)

@@ -1,8 +1,9 @@
 """Optional interface of scorers that adapt to the recordings of a deployment.
 
-A scorer such as the default model of voices estimates from the enrolled profiles how the recordings of a deployment
-differ from its training data. The functions of this module work for all scorers, and return a scorer without the
-interface unchanged.
+A deployment is the place where a scorer is used, with its language, microphones and rooms: its
+domain. A scorer such as the default model of voices estimates from the enrolled profiles how the
+domain differs from its training data. The functions of this module accept all scorers; those
+without the interface are returned unchanged.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
 
 
 class Deployable(ABC):
-    """Interface of a scorer with a domain: the language, microphones and rooms of a deployment."""
+    """Interface of a scorer that adapts to the domain of a deployment: its language, microphones and rooms."""
 
     @abstractmethod
     def deployed(self, profiles: Profiles | None) -> Self:
         """Return a scorer adapted to the domain of the enrolled profiles.
 
-        profiles : the enrolled profiles; None: the scorer gets its prior domain
+        profiles : the enrolled profiles; None: return to the prior domain, used before any
+            enrolment
         """
 
     @abstractmethod
@@ -40,42 +42,52 @@ class Deployable(ABC):
     def near_matches(
         self, enrol: Profiles, test: Profiles, pairs: IntArray | None, views: Sequence[str]
     ) -> NearMatches | None:
-        """Return near-match evidence per trial, for one of `views`; None if the scorer does not model near matches."""
+        """Return near-match evidence per trial in one of `views`; None if the scorer does not model near matches.
+
+        enrol, test : the two sides
+        pairs : (n, 2) row of a profile and row of a test; None: all pairs
+        views : views in which near matches are possible
+        """
         return None
 
     def evidence_measures(
         self, enrol: Profiles, test: Profiles, pairs: IntArray | None
     ) -> dict[str, Array] | None:
-        """Return amounts of evidence per trial by name, such as log seconds of speech; None if there are none.
+        """Return amounts of evidence per trial, such as log seconds of speech; None if the scorer has none.
 
-        More evidence is a larger number. The values have the shape of the trials: (profiles, tests), or (pairs,).
+        enrol, test : the two sides
+        pairs : (n, 2) row of a profile and row of a test; None: all pairs
+        return : {name: (profiles, tests), or (n,) for pairs}; a larger number means more evidence
         """
         return None
 
     def nearest_classes(self, view: str) -> IntArray | None:
         """Return the k most similar known classes of each known class, (classes, k).
 
-        Only these are alternatives to a claimed class. None: all other known classes are.
+        If a claimed class is false, only these are considered in its place. None: all other known
+        classes are.
         """
         return None
 
 
 def deployed_scorer(scorer: BaseScorer, profiles: Profiles | None) -> BaseScorer:
-    """Return the scorer adapted to the domain of enrolled profiles; the scorer itself if it has no domain."""
+    """Return the scorer adapted to the domain of enrolled profiles; a scorer without domain is returned unchanged."""
     return scorer.deployed(profiles) if isinstance(scorer, Deployable) else scorer
 
 
 def domain_as_prior(scorer: BaseScorer) -> BaseScorer:
-    """Return a scorer with its current domain as prior domain; the scorer itself if it has no domain."""
+    """Return a scorer with its current domain as prior domain; a scorer without domain is returned unchanged."""
     return scorer.with_domain_as_prior() if isinstance(scorer, Deployable) else scorer
 
 
 def find_evidence_measures(
     scorer: BaseScorer, enrol: Profiles, test: Profiles, pairs: IntArray | None
 ) -> dict[str, Array] | None:
-    """Return the amounts of evidence by a scorer, or by the first of its components that measures them.
+    """Return the amounts of evidence by a scorer, or by the first of its components that measures
+    them; None: none does.
 
-    pairs : (n, 2) row of a profile and row of a test; None: all
+    enrol, test : the two sides
+    pairs : (n, 2) row of a profile and row of a test; None: all pairs
     """
     scorer = getattr(scorer, "fitted_scorer", scorer)
     if isinstance(scorer, Deployable):
@@ -94,11 +106,11 @@ def find_near_matches(
     pairs: IntArray | None,
     views: Sequence[str],
 ) -> NearMatches | None:
-    """Return near-match evidence of a scorer, or of the first of its components that models near matches.
+    """Return near-match evidence by a scorer, or by the first of its components that models near
+    matches; None: none does.
 
-    Parameters
-    ----------
-    pairs : (n, 2) row of a profile and row of a test; None: all
+    enrol, test : the two sides
+    pairs : (n, 2) row of a profile and row of a test; None: all pairs
     views : views in which near matches are possible
     """
     scorer = getattr(scorer, "fitted_scorer", scorer)
@@ -114,7 +126,7 @@ def find_near_matches(
 def _component_profiles(
     scorer: BaseScorer, enrol: Profiles, test: Profiles
 ) -> Iterator[tuple[BaseScorer, Profiles, Profiles]]:
-    """Yield each component of a scorer with its columns of both sides."""
+    """Yield each component of a scorer, with both sides restricted to its columns of the evidence."""
     stop = 0
     for component, _ in scorer.components():
         columns = slice(stop, stop + component.width_out)
@@ -129,8 +141,12 @@ def _component_profiles(
 def deployed_classes(
     scorer: BaseScorer, question: Question, views: Sequence[str]
 ) -> dict[str, Names]:
-    """Return, per view of a question, the names of the classes that are enrolled in the deployment.
+    """Return the names of the classes enrolled in the deployment, {view: names}, for the views in question.
 
+    Empty for scorers without domain, and for questions with `known`.
+
+    scorer : the scorer
+    question : the question
     views : base views of the scorer
     """
     if not isinstance(scorer, Deployable) or question.known is not None:
@@ -151,18 +167,14 @@ def deployed_classes(
 def rows_by_known_views(
     profiles: Profiles, classes: dict[str, Names]
 ) -> list[tuple[list[str], IntArray]]:
-    """Group profiles by the views in which their classes are known in the deployment.
+    """Group profiles by the views in which all their classes are known in the deployment.
 
-    An unknown class of one profile, such as the phrase of somebody enrolled later, must not disable the known classes
-    of the others.
+    An unknown class of one profile, such as the phrase of somebody enrolled later, must not disable
+    the known classes of the others.
 
-    Parameters
-    ----------
+    profiles : profiles to group
     classes : {view: names of the known classes}
-
-    Returns
-    -------
-    list of (known views, rows of the profiles)
+    return : list of (views in which the classes are known, numbers of the profiles)
     """
     is_known = {
         view: has_known_classes(profiles, view, names)
@@ -182,7 +194,10 @@ def rows_by_known_views(
 
 
 def has_known_classes(profiles: Profiles, view: str, names: Names) -> BoolArray:
-    """Return a (profiles,) mask of the profiles whose classes in a view all have known names."""
+    """Return a mask of the profiles whose classes in a view all have known names, (profiles,).
+
+    Cells without label are ignored; a profile without any label in the view is False.
+    """
     labels = profiles.labels[view]
     has_name = labels.codes >= 0
     # the last entry is for cells without a label, whose code is -1
@@ -193,7 +208,7 @@ def has_known_classes(profiles: Profiles, view: str, names: Names) -> BoolArray:
 
 
 class AdaptedExpert:
-    """Fitted scorer as an expert of a committee; `fit` only adapts it to the domain of the vectors."""
+    """Expert of a committee made of a fitted scorer; `fit` only adapts the scorer to the domain of the vectors."""
 
     def __init__(self, model: BaseScorer) -> None:
         self.model = model
@@ -202,7 +217,11 @@ class AdaptedExpert:
         return self
 
     def fit(self, X: Array, y: Columns) -> BaseScorer:
-        """Return the scorer in the domain of labelled vectors; the first view is the speaker's."""
+        """Return the scorer adapted to the domain of labelled vectors.
+
+        X : (n, D) vectors
+        y : {view: (n,) labels}; the first view is the speaker
+        """
         speaker, *other_views = y
         labels = {view: y[view] for view in other_views}
         profiles = self.model.enrol(X, y[speaker], labels or None)

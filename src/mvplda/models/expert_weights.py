@@ -11,29 +11,38 @@ RIDGE = 3e-4
 """Penalty on squared weights, in units of the evidence's size; keeps weights moderate if there are few speakers."""
 
 MAX_WEIGHT = 5.0
-"""Upper bound of a weight: a term with little evidence about held-out speakers may have much about others."""
+"""Upper bound of a weight, because a term with little evidence about held-out speakers may have much about others."""
 
 MIN_RELATIVE_SIZE = 1e-4
-"""Terms with evidence smaller than this share of the largest get the weight 0."""
+"""Terms whose evidence is smaller than this share of the largest term's get the weight 0."""
 
 OUTLIER_PROBABILITY = 0.03
-"""Probability that a held-out trial is an outlier: a few recordings that differ from all others of their speaker, or
-have a wrong label, must not determine the weights."""
+"""Probability that a held-out trial is an outlier.
+
+It keeps a few recordings that differ from all others of their speaker, or have a wrong label, from
+determining the weights.
+"""
 
 
 def weigh_experts(evidence: Array, truth: IntArray) -> tuple[Array, float]:
-    """Return the weights of terms with the least cost on held-out trials, and the cost.
+    """Return the weights of terms that minimise the cost of held-out trials.
 
-    All hypotheses that occur have the same total weight in the cost. A hypothesis that does not occur is left out, such
-    as "same speaker, other phrase" if each speaker has one phrase: evidence for it would count as an error.
-    The cost is the mean of -log((1 - OUTLIER_PROBABILITY) posterior(truth) + OUTLIER_PROBABILITY / hypotheses). There
-    is no constant, because an extractor may have been trained on the held-out speakers, and their constant would be
-    wrong for others.
+    The cost is the mean over trials of -log((1 - d) posterior of the true hypothesis + d /
+    hypotheses), with d the outlier probability. All hypotheses that occur have the same total
+    weight. A hypothesis that does not occur, such as "same speaker, other phrase" if each speaker
+    has one phrase, is left out: evidence for it would count as an error. There are no constants: an
+    extractor may have been trained on the held-out speakers, and constants fitted to them would be
+    wrong for other speakers.
 
     Parameters
     ----------
-    evidence : (n, hypotheses, terms) log-likelihoods, 0 for the last hypothesis
+    evidence : (n, hypotheses, terms) log-likelihoods by each term, 0 for the last hypothesis
     truth : (n,) number of the true hypothesis of each trial
+
+    Returns
+    -------
+    weights : (terms,)
+    cost : float
     """
     occurring, truth = np.unique(truth, return_inverse=True)
     if len(occurring) < evidence.shape[1]:
@@ -50,7 +59,7 @@ def weigh_experts(evidence: Array, truth: IntArray) -> tuple[Array, float]:
     rows = np.arange(n)
 
     def cost(theta: Array) -> tuple[float, Array]:
-        """Return the cost of scaled weights and its gradient."""
+        """Return the cost and its gradient at weights theta (terms,), relative to the size of each term's evidence."""
         logs = (scaled_evidence @ theta).reshape(n, n_hypotheses)
         posterior = np.exp(logs - logs.max(axis=1, keepdims=True))
         posterior /= posterior.sum(axis=1, keepdims=True)
@@ -65,7 +74,7 @@ def weigh_experts(evidence: Array, truth: IntArray) -> tuple[Array, float]:
         ridge = 0.5 * RIDGE * float(theta @ theta)
         return ridge - float(trial_weights @ np.log(likelihood)), gradient
 
-    # the weight of a term with almost no evidence is undetermined, and could spoil the answers to others
+    # the weight of a term with almost no evidence is undetermined, and could spoil the answers to other questions
     is_weighted = size > MIN_RELATIVE_SIZE * size.max()
     upper_bounds = np.where(is_weighted, MAX_WEIGHT * scale, 0.0)
     result = minimize(

@@ -1,8 +1,9 @@
-"""Folds of held-out speakers, and trials among them, for the choice of weights, calibration and thresholds.
+"""Folds of held-out speakers and trials among them, for the choice of weights, calibration and thresholds.
 
-Speakers (the classes of one view) are divided into folds. A model is fitted without the speakers of a fold and scores
-trials among them; over all folds each speaker is tested once, by a model that was not trained on that speaker. Speakers
-are numbered in order of appearance, so that names have no influence on the folds.
+Speakers (the classes of one view) are divided into folds. A model is fitted without the speakers of
+a fold and scores trials among them. Over all folds each speaker is tested once, by a model that was
+not trained on that speaker. Speakers are numbered in order of appearance, so that their names do
+not affect the folds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..scoring.question import Hypothesis, possible_hypotheses
 from .checks import check_whole_number
 
 MIN_FOLD_SPEAKERS = 4
-"""Fewest speakers in a fold; with fewer there are hardly any impostor trials."""
+"""Smallest number of speakers in a fold; with fewer there are hardly any impostor trials."""
 
 TESTS = 2000
 """Largest number of test vectors per fold."""
@@ -32,12 +33,12 @@ TRIALS = 20_000
 class HeldOutTrials:
     """Enrolments, tests and trials among the held-out speakers of one fold.
 
-    hypotheses : shared views of each kind of trial: all views first, none last
+    hypotheses : hypothesis (shared views) of each kind of trial: all views first, none last
     train : (n,) mask of the vectors of all other speakers
     enrol : (e,) rows of the enrolment vectors, profile after profile
     ids : (e,) profile number of each enrolment vector, from 0
     profiles : (p,) row of the first vector of each profile, for its labels
-    test : (t,) rows of the tests
+    test : (t,) rows of the test vectors
     pairs : (m, 2) numbers of the profile and of the test of each trial
     kinds : (m,) number of the true hypothesis of each trial
     """
@@ -61,17 +62,21 @@ def held_out_trials(
     most_tests: int | None = TESTS,
     most_trials: int | None = TRIALS,
 ) -> list[HeldOutTrials]:
-    """Return trials among the speakers of each fold, without vectors that lack a label.
-
-    The list is empty if there are too few speakers.
+    """Return trials among the speakers of each fold; vectors that lack a label are left out.
 
     Parameters
     ----------
     labels : {view: (n,) labels}
-    views : views that define the kinds of trials; None: all in `labels`. Classes of the first view are held out
+    views : views that define the kinds of trials; None: all in `labels`. Classes of the first view
+        are held out
     folds : largest number of folds; each has at least 4 speakers
     enrolment : vectors per profile
-    most_tests, most_trials : limits per fold, and per kind and fold; None: no limit
+    most_tests : largest number of tests per fold; None: no limit
+    most_trials : largest number of trials per kind and fold; None: no limit
+
+    Returns
+    -------
+    list of HeldOutTrials, one per fold; empty if there are too few speakers
     """
     check_whole_number("folds", folds, 2)
     check_whole_number("enrolment", enrolment, 1)
@@ -106,9 +111,14 @@ def held_out_trials(
 def _cells(
     rows: IntArray, codes: IntArray, enrolment: int
 ) -> tuple[IntArray, IntArray, IntArray] | None:
-    """Return rows of enrolment vectors, their profile numbers, and rows of test vectors; None without enrolments.
+    """Divide vectors into enrolments and tests: the first vectors of each cell (one class per view) are enrolled.
 
-    The first vectors of each cell (one class per view) are enrolled: as many as a profile has, but at most half.
+    A profile has `enrolment` vectors, but at most half of its cell.
+
+    rows : rows of the held-out vectors
+    codes : (n, views) class of each vector
+    return : rows of enrolment vectors, their profile numbers, and rows of the remaining vectors;
+        None without enrolments
     """
     cell = np.unique(codes[rows], axis=0, return_inverse=True)[1].reshape(-1)
     order = np.argsort(cell, kind="stable")
@@ -132,7 +142,14 @@ def _trials(
     most_tests: int | None,
     most_trials: int | None,
 ) -> HeldOutTrials:
-    """Return trials of all kinds between enrolled profiles and tests that are drawn from candidates."""
+    """Return trials of all kinds between enrolled profiles and tests that are drawn from candidates.
+
+    train : (n,) mask of the training vectors
+    enrolled : rows of the enrolment vectors
+    ids : their profile numbers
+    candidates : rows of possible test vectors
+    codes : (n, views) class of each vector
+    """
     tests = np.sort(rng.permutation(candidates)[:most_tests])
     profiles = enrolled[np.unique(ids, return_index=True)[1]]
     same = [np.equal.outer(codes[profiles, k], codes[tests, k]) for k in range(len(views))]

@@ -1,4 +1,4 @@
-"""Scoring with linear models of latent classes: evidence, pair terms, known classes and files."""
+"""Base class of scorers with latent classes (`MultiviewPLDA`): evidence, pair terms, known classes and files."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -30,25 +30,25 @@ from .caching import FittedArrays, Snapshot, cache_of
 from .plda_settings import random_generator
 
 MAX_SAVED_CLASSES = 10_000
-"""Files hold the class posteriors of views with at most this many classes, for known classes."""
+"""Largest number of classes in a view for which files hold the class posteriors, which known classes need."""
 
 MAX_CLASS_MEAN = 1e6
-"""Largest posterior class mean in a file; latents are standard normal."""
+"""Largest class mean accepted in a file; the latents are standard normal, so that larger ones are damaged data."""
 
 PROJECTION_CHUNK = 2**22
-"""Numbers per chunk in which float32 vectors are projected."""
+"""Number of elements per chunk in which float32 vectors are projected."""
 
 PARAMETERS = ("mean_", "loadings_", "noise_")
-"""Attributes that scores depend on."""
+"""Attributes on which all scores depend."""
 
 CLASS_ATTRIBUTES = ("classes_", "class_means_", "class_covariances_")
-"""Attributes that scores with known classes also depend on."""
+"""Attributes on which scores with known classes depend too."""
 
 
 class LatentScorer(BaseScorer, TransformerMixin):
-    """Scorer with the parameters of ``x = mean + sum_k loadings[k] @ z_k + noise``.
+    """Base class of scorers with the model ``x = mean + sum_k loadings[k] @ z_k + noise``.
 
-    A subclass has the settings and estimates the parameters, such as `MultiviewPLDA`.
+    A subclass, such as `MultiviewPLDA`, has the settings and estimates the parameters.
     """
 
     n_features_in_: int
@@ -61,7 +61,16 @@ class LatentScorer(BaseScorer, TransformerMixin):
     class_covariances_ = FittedArrays[dict[str, Array]]()
 
     def transform(self, X: ArrayLike) -> Array:
-        """Return posterior means of the latents of each vector alone, (n, sum of ranks), one view after the other."""
+        """Return posterior means of the latents of each vector on its own.
+
+        Parameters
+        ----------
+        X : (n, D) vectors
+
+        Returns
+        -------
+        (n, sum of ranks) array, one view after the other
+        """
         check_is_fitted(self, "mean_")
         X = checked_vectors(self, X, reset=False)
         p = self.parameters_
@@ -72,18 +81,23 @@ class LatentScorer(BaseScorer, TransformerMixin):
         return (X - np.asarray(p.mean)) @ gain.T
 
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> Names:
-        """Return names of the columns of `transform`: view and number."""
+        """Return names of the columns of `transform`, such as ``speaker0``: view and number."""
         check_is_fitted(self, "mean_")
         return np.asarray(
             [f"{v}{i}" for v, r in self.views_.items() for i in range(r)], dtype=object
         )
 
     def sample(self, y: Labels, random_state: RandomState = None) -> Array:
-        """Draw vectors with these labels; each class is drawn from the model.
+        """Draw vectors from the model: latents per class, and noise per vector.
 
         Parameters
         ----------
         y : labels in any form that `fit` takes, one per vector to draw
+        random_state : source of random numbers, as in scikit-learn
+
+        Returns
+        -------
+        (n, D) array
         """
         check_is_fitted(self, "mean_")
         table = encode_labels(y, tuple(self.views_))
@@ -147,7 +161,7 @@ class LatentScorer(BaseScorer, TransformerMixin):
 
     @property
     def explained_variance_ratio_(self) -> dict[str, float]:
-        """Shares of the views and of the noise in the total variance."""
+        """Share of the total variance per view, and of the noise: {view or "noise": share}."""
         check_is_fitted(self, "mean_")
         variances = {view: float((loading**2).sum()) for view, loading in self.loadings_.items()}
         variances["noise"] = float(self.parameters_.sigma.variances.sum())
@@ -160,7 +174,7 @@ class LatentScorer(BaseScorer, TransformerMixin):
 
     @property
     def parameters_(self) -> Parameters:
-        """Parameter record: mean, loadings and noise."""
+        """Parameters as a record: mean, loadings and noise."""
         return Parameters(self.mean_, tuple(self.loadings_.values()), self.noise_)
 
     @property
@@ -174,12 +188,13 @@ class LatentScorer(BaseScorer, TransformerMixin):
         covariances = self.class_covariances_
         if view not in covariances:
             raise LabelError(
-                f"the model has no class posteriors of view {view!r}; it has those of {list(covariances)}"
+                f"known= contains view {view!r}, but the model has no posteriors of its training classes; it has "
+                f"those of {list(covariances)}"
             )
         return self.classes_[view]
 
     def _parameter_snapshots(self) -> tuple[Snapshot, ...]:
-        """Return copies of mean, loadings and noise."""
+        """Return snapshots of mean, loadings and noise, which are new objects only after a change."""
         attributes = vars(self)
         if "mean_" not in attributes:
             check_is_fitted(self, "mean_")
@@ -192,7 +207,7 @@ class LatentScorer(BaseScorer, TransformerMixin):
         def compute() -> str:
             mean, loadings, noise = (snapshot.content for snapshot in snapshots)
             arrays = (mean, noise, *loadings.values())
-            # profiles carry the fingerprint: those of another model are refused
+            # profiles store this fingerprint, so that those of another model are refused
             return fingerprint({str(i): array for i, array in enumerate(arrays)}, {})
 
         return cache_of(self).get("key", snapshots, compute)
@@ -237,7 +252,8 @@ class LatentScorer(BaseScorer, TransformerMixin):
             covariances = arrays[f"class_covariances/{view}"]
             if not are_definite(covariances):
                 raise DataError(
-                    f"a covariance of the classes of view {view!r} is not positive definite"
+                    f"class_covariances of view {view!r} in the model file must be positive definite, and at least one "
+                    "is not: the file is damaged"
                 )
             if len(covariances) == 1:
                 covariances = np.repeat(covariances, len(names), axis=0)
@@ -254,13 +270,14 @@ class LatentScorer(BaseScorer, TransformerMixin):
             fits = means.shape == (count, rank) and covariances.shape == (count, rank, rank)
             if not fits or not (np.isfinite(means).all() and np.isfinite(covariances).all()):
                 raise DataError(
-                    f"posteriors of the classes of view {view!r} must be finite, with means ({count}, {rank}) and "
-                    f"covariances ({count}, {rank}, {rank}); got {means.shape} and {covariances.shape}"
+                    f"class_means_ and class_covariances_ of view {view!r} must be finite and of shapes "
+                    f"({count}, {rank}) and ({count}, {rank}, {rank}); got {means.shape} and {covariances.shape}"
                 )
             # class means are those of standard normal latents
             if np.abs(means).max(initial=0.0) > MAX_CLASS_MEAN:
                 raise DataError(
-                    f"a class of view {view!r} has a mean of more than {MAX_CLASS_MEAN:g}"
+                    f"class_means_ of view {view!r} must be at most {MAX_CLASS_MEAN:g} in size; got "
+                    f"{np.abs(means).max():g}"
                 )
         super().check_state()
 
@@ -271,7 +288,7 @@ class LatentScorer(BaseScorer, TransformerMixin):
 
 
 def are_definite(covariances: Array) -> bool:
-    """Return whether all covariances are positive definite."""
+    """Return whether all of (n, r, r) covariances are positive definite."""
     try:
         np.linalg.cholesky(covariances)
     except np.linalg.LinAlgError:

@@ -47,53 +47,59 @@ from .plda_settings import (
 )
 
 MAX_COVARIANCE_NUMBERS = 2**22
-"""Posterior covariances of a view's classes have at most this many numbers (32 MiB)."""
+"""Largest number of elements (32 MiB) of a view's class covariances; larger ones are not computed."""
 
 MAX_PENDING_NUMBERS = 2**25
-"""Class sums of up to this many numbers (256 MiB) stay in memory until the class posteriors are computed."""
+"""Largest number of elements (256 MiB) of class sums that stay in memory until the class posteriors are computed."""
 
 LAZY_ATTRIBUTES = ("log_likelihoods_", "objectives_", "class_means_", "class_covariances_")
 """Attributes that are computed from a fit when they are first read."""
 
 
 class MultiviewPLDA(LatentScorer, BaseEstimator):
-    """Multi-view (joint) PLDA: vectors that carry several labels at once.
+    """Multi-view (joint) PLDA: a model of vectors that carry several labels at once.
 
-    ``x = mean + sum_k loadings[k] @ z_k + noise``, where ``z_k`` belongs to the vector's class in view k. Trained by
-    exact EM.
+    ``x = mean + sum_k loadings[k] @ z_k + noise``, where ``z_k`` is the latent vector of x's class
+    in view k. Trained by exact EM.
 
     Parameters
     ----------
     views : dict of {name: rank}, list of names, or None
-        A name with colons, ``"speaker:phrase"``, is an interaction: its classes are combinations of classes of its
-        base views, so it has no labels. A rank of None, or a list of names, means the largest rank that the classes
-        allow. ``None`` takes each column of the labels as a view. Names that results use, such as ``nothing`` and
-        ``noise``, are reserved (`mvplda.labels.RESERVED_VIEWS`).
+        A name with colons, ``"speaker:phrase"``, is an interaction: its classes are combinations of
+        classes of its base views, so it has no labels. A rank of None, or a list of names, means
+        the largest rank that the classes allow. ``None`` takes each column of the labels as a view.
+        Names that results use, such as ``nothing`` and ``noise``, are reserved
+        (`mvplda.labels.RESERVED_VIEWS`).
     noise : {"diagonal", "full"}
         Covariance of the residual that no view explains.
     noise_shrinkage : float in [0, 1)
-        Shrinks the noise towards the total variance: (1 - s) times its maximum-likelihood value plus s times the total
-        variance of each column. Reduces over-fitting with few training classes; 0.02 to 0.2 are useful values.
-        `score` describes how to choose it.
+        Shrinks the noise towards the total variance: with shrinkage s, to (1 - s) times its
+        maximum-likelihood value plus s times the total variance of each dimension. Reduces
+        over-fitting with few training classes; 0.02 to 0.2 are useful values. `score` describes how
+        to choose it.
     prior : "isotropic" or None
-        For few classes, and for unwhitened vectors of unit length: shrinks the full-rank covariances of all views and
-        of the noise towards isotropic ones of the same variance, as an inverse Wishart prior does. Ranks must be
-        None; `noise` is full. Well defined even with a single class, one vector per class, or fewer vectors than
-        dimensions.
+        For few classes, and for unwhitened vectors of unit length: shrinks the full-rank
+        covariances of all views and of the noise towards isotropic ones of the same variance, as an
+        inverse Wishart prior does. Ranks must be None; `noise` is full. Well defined even with a
+        single class, one vector per class, or fewer vectors than dimensions.
     prior_strength : float in [0, 1], or dict of {view or "noise": strength}
-        Share of the isotropic covariance: 0 is maximum likelihood. At 1, "same in every view?" gives the same ranking
-        as the cosine; questions about one of several views may not.
+        Share of the isotropic covariance: 0 is maximum likelihood. At 1, "same in every view?"
+        gives the same ranking as the cosine; questions about one of several views may not.
     noise_floor : float
-        Lower limit of each noise variance, as a fraction of its column's variance. For (nearly) constant columns it is
-        a fraction of the median variance, so that they have no effect.
+        Lower limit of each noise variance, as a fraction of its dimension's variance. For (nearly)
+        constant dimensions it is a fraction of the median variance, so that they have no effect.
     algorithm : {"exact", "paper"}
-        ``"paper"`` is the EM published in arXiv 1704.06061, for comparison. Both refuse designs with a dense system
-        that is too large: two crossed views with thousands of classes each.
+        ``"paper"`` is the EM published in arXiv 1704.06061, for comparison. Both refuse designs
+        with a dense system that is too large: two crossed views with thousands of classes each.
     init : {"moments", "random"}
-    max_iter, tol : int, float
+        Starting point of EM: moments of the data, or random loadings.
+    max_iter : int
+        Largest number of EM iterations.
+    tol : float
         EM stops when the objective gains less than `tol` nats per vector.
     random_state : int, numpy.random.Generator, RandomState or None
-        Source of a random start. A start from moments draws a few numbers, too; they are fixed if this is None.
+        Source of a random start. A start from moments draws a few numbers too; they are fixed if
+        this is None.
     callback : callable or None
         Called after every iteration with an `Iteration`.
     verbose : int
@@ -104,17 +110,20 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
     mean_ : (D,)
     loadings_ : dict of {view: (D, rank)}
     noise_ : (D,) variances, or (D, D) for full noise
-    log_likelihoods_ : (iterations + 1,) exact, before every iteration and at the end. Never falls by maximum
-        likelihood; may fall with a prior, with noise shrinkage, or with algorithm="paper"
-    objectives_ : (iterations + 1,) log-likelihood plus the log density of the prior, up to a constant. This is what
-        EM maximises, and it never falls with algorithm="exact"; empty in models from files of earlier versions
-    converged_, n_iter_ : bool, int
-    explained_variance_ratio_ : dict of {view: share}, and ``"noise"``
+    log_likelihoods_ : (iterations + 1,) log-likelihood before every iteration and at the end. Never
+        falls with maximum likelihood; may fall with a prior, with noise shrinkage, or with
+        algorithm="paper"
+    objectives_ : (iterations + 1,) log-likelihood plus the log density of the prior, up to a
+        constant. EM maximises it, and it never falls with algorithm="exact"; empty in models from
+        files of earlier versions
+    converged_ : bool, whether EM stopped because of `tol`
+    n_iter_ : int, number of iterations
+    explained_variance_ratio_ : dict of {view or "noise": share of the total variance}
     classes_ : dict of {view: names of the training classes}, base views only
     class_means_ : dict of {view: (classes, rank)} posterior means of the training classes
-    class_covariances_ : dict of {view: (classes, rank, rank)}, of base views that are not too large. Means and
-        covariances are computed when they are first read
-    diagnostics_ : Diagnostics
+    class_covariances_ : dict of {view: (classes, rank, rank)}, of base views that are not too
+        large. Means and covariances are computed when they are first read
+    diagnostics_ : Diagnostics, description of the training data with all warnings
     views_ : dict of {view: rank used}
     prior_strength_ : dict of {view or "noise": strength}, empty without a prior
 
@@ -145,7 +154,9 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         "prior_strength_",
     )
     published_em: type[PublishedEM] | partial[PublishedEM] = PublishedEM
-    """The M step of algorithm="paper"; `functools.partial` of it is another interpretation of the paper."""
+    """Class of the M step of algorithm="paper"; a `functools.partial` of it selects another
+    interpretation of the paper.
+    """
 
     def __init__(
         self,
@@ -184,9 +195,14 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         Parameters
         ----------
         X : array (n, D), or a torch tensor: then statistics and EM run on its device, in float64
-        y : labels: dict of {view: labels}, DataFrame, Arrow table, structured array, or array (n,) or
-            (n, n_views). Tools that split labels into folds, such as scikit-learn's ``GridSearchCV``, need
-            one row per vector: `mvplda.labels.label_rows` converts a dict to rows
+        y : labels: dict of {view: labels}, DataFrame, Arrow table, structured array, or array (n,)
+            or (n, n_views). Tools that split labels into folds, such as scikit-learn's
+            ``GridSearchCV``, need one row per vector: `mvplda.labels.label_rows` converts a dict to
+            rows
+
+        Returns
+        -------
+        self
         """
         check_settings(self)
         vectors = self._vectors(X, reset=True)
@@ -203,13 +219,17 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         return self._fit(statistics, self._ranks(views))
 
     def fit_statistics(self, statistics: SufficientStatistics, *, device: Device = None) -> Self:
-        """Fit to sufficient statistics, which may come from many shards.
+        """Fit to sufficient statistics, which may be merged from many shards.
 
         Parameters
         ----------
         statistics : sufficient statistics of labelled vectors
-        device : torch device that EM runs on, such as ``"cuda"``. None: the device that the statistics were
-            computed on: the device of a tensor, or NumPy
+        device : torch device that EM runs on, such as ``"cuda"``. None: the device of the
+            statistics, which is that of the tensor they were computed from, or the host
+
+        Returns
+        -------
+        self
         """
         check_settings(self)
         views = statistics.views if self.views is None else tuple(self.views)
@@ -219,6 +239,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         return self._fit(statistics, self._ranks(views), device)
 
     def _set_strengths(self, views: Views) -> None:
+        """Set the strength of the prior for each view and the noise."""
         self.prior_strength_: dict[str, float] = {}
         if PRIORS[self.prior].full_rank:
             self.prior_strength_ = prior_strengths(self.prior_strength, views)
@@ -229,6 +250,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         view_ranks: Ranks,
         device: Device = None,
     ) -> Self:
+        """Fit to statistics with these requested ranks, on a device (None: that of the statistics)."""
         views = tuple(view_ranks)
         if self.algorithm == "paper" and (len(views) > 2 or any(":" in v for v in views)):
             raise ParameterError(
@@ -272,7 +294,10 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         self._take_fit(fit, statistics)
         lines, problems = diagnose(statistics, requested, ranks, design.plan)
         if not fit.converged and self.max_iter > 0 and self.tol > 0:
-            text = f"EM stopped at max_iter={self.max_iter} before the gain fell below tol={self.tol} nats per vector"
+            text = (
+                f"EM stopped at max_iter={self.max_iter} before the gain fell below tol={self.tol} nats per vector: "
+                "raise max_iter or tol"
+            )
             problems.append((ConvergenceWarning, text))
         problems = [problem for problem in problems if problem[0] not in kind.needless]
         for category, text in problems:
@@ -283,12 +308,20 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
 
     def _report(self, step: Iteration) -> None:
         if self.verbose:
-            show_line(f"iteration {step.number}: {step.gain_per_vector:+.1e} nats per vector")
+            show_line(
+                f"iteration {step.number}: gained {step.gain_per_vector:+.1e} nats per vector"
+            )
         if self.callback is not None:
             self.callback(step)
 
     def log_likelihood(self, X: ArrayLike, y: Labels) -> float:
-        """Return the log-likelihood (nats) of labelled vectors whose classes are new."""
+        """Return the log-likelihood in nats of labelled vectors whose classes are not training classes.
+
+        Parameters
+        ----------
+        X : (n, D) vectors
+        y : labels, as for `fit`
+        """
         check_is_fitted(self, "mean_")
         statistics = SufficientStatistics.from_arrays(
             self._vectors(X, reset=False),
@@ -304,10 +337,16 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
             return posterior(design, moved.on(sums.xp)).log_likelihood
 
     def score(self, X: ArrayLike, y: Labels) -> float:
-        """Return the log-likelihood per vector (nats), the objective of a cross-validated search.
+        """Return the log-likelihood per vector in nats, the objective of a cross-validated search.
 
-        Use folds of classes, so that candidates are compared on classes that they were not trained on:
-        ``GridSearchCV(model, grid, cv=GroupKFold(4)).fit(X, label_rows(labels), groups=labels["speaker"])``.
+        Use folds of classes, so that candidates are compared on classes that they were not trained
+        on: ``GridSearchCV(model, grid, cv=GroupKFold(4)).fit(X, label_rows(labels),
+        groups=labels["speaker"])``.
+
+        Parameters
+        ----------
+        X : (n, D) vectors
+        y : labels, as for `fit`
         """
         return self.log_likelihood(X, y) / int(np.shape(X)[0])
 
@@ -340,6 +379,10 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         mean : (D,)
         loadings : {view: (D, rank)}
         noise : (D,) variances, or (D, D) covariance
+
+        Returns
+        -------
+        MultiviewPLDA
         """
         check_view_names(tuple(loadings))
         parameters = Parameters.given(mean, loadings, noise)
@@ -363,8 +406,9 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         self.class_covariances_ = {}
 
     def _take(self, views: Views, parameters: Parameters) -> None:
+        """Set mean, loadings and noise to copies of these parameters."""
         release_caches(self)
-        # the caller's arrays stay the caller's
+        # copies, because the model's arrays are writable
         loadings = map(np.array, parameters.loadings)
         self.mean_ = np.array(parameters.mean)
         self.noise_ = np.array(parameters.noise)
@@ -372,7 +416,10 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         self.views_ = dict(zip(views, parameters.ranks, strict=True))
 
     def _take_fit(self, fit: Fit, statistics: SufficientStatistics) -> None:
-        """Store the result of EM; class posteriors are computed on first access."""
+        """Store the result of EM; class posteriors are computed on first access.
+
+        statistics : the training data, for the names of the classes
+        """
         # results of an earlier fit
         for name in LAZY_ATTRIBUTES:
             self.__dict__.pop(name, None)
@@ -381,13 +428,13 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         self.converged_ = fit.converged
         base = [view for view in self.views_ if ":" not in view]
         self.classes_ = {view: statistics.classes[view].names for view in base}
-        # an E step now takes less memory than large sums that the model would keep
+        # an E step now takes less memory than sums that the model would otherwise store until later
         n_numbers = sum(math.prod(sums.shape) for sums in fit.design.sums.sums)
         if n_numbers > MAX_PENDING_NUMBERS:
             self._settle()
 
     def _settle(self) -> None:
-        """Compute all results of the fit, so that its sums can be released."""
+        """Compute all pending results of the fit, so that the sums of the training data can be released."""
         getattr(self, "class_covariances_", None)
 
     @cached_property
@@ -426,7 +473,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         return encode_labels(y, None if self.views is None else tuple(self.views))
 
     def _ranks(self, views: Views) -> Ranks:
-        """Return the requested rank of each view."""
+        """Return the requested rank of each view, {view: rank or None}."""
         return requested_ranks(self.views) or dict.fromkeys(views)
 
     def _second_moment(self) -> SecondMoment:
@@ -436,7 +483,10 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         return "full" if PRIORS[self.prior].full_rank else self.noise
 
     def _vectors(self, X: ArrayLike, *, reset: bool) -> AnyArray:
-        """Return checked vectors as an array, or as a tensor on its device."""
+        """Return checked vectors as an array, or as a tensor on its device.
+
+        reset : True in a fit, which sets the number of dimensions; False compares with it
+        """
         least = 2 if reset else 1
         if not is_torch(X):
             # Statistics raise the error for numbers that are not finite, in their single pass.
@@ -455,7 +505,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         return X
 
     def _take_width(self, width: int) -> None:
-        """Set the number of columns, without feature names."""
+        """Set the number of dimensions that the model expects, without feature names."""
         self.n_features_in_ = width
         self.__dict__.pop("feature_names_in_", None)
 

@@ -24,7 +24,7 @@ class PLDA(MultiviewPLDA):
     Parameters
     ----------
     n_components : int or None
-        Rank of the class loading; None means as large as the classes allow.
+        Rank of the class loading; None: the largest rank that the classes allow.
     noise, noise_shrinkage, ... : as in `MultiviewPLDA`
 
     Examples

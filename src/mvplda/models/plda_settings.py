@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .multiview import MultiviewPLDA
 
 DEFAULT_STRENGTH = 0.6
-"""Default strength of a prior. On AudioMNIST, the only data it was chosen on, costs are equal from 0.5 to 0.7."""
+"""Default strength of a prior; on AudioMNIST, the only data it was chosen on, costs are equal from 0.5 to 0.7."""
 
 
 def random_generator(random_state: RandomState) -> np.random.Generator:
@@ -34,7 +34,7 @@ def random_generator(random_state: RandomState) -> np.random.Generator:
 
 
 def check_settings(model: MultiviewPLDA) -> None:
-    """Refuse settings with unknown or inconsistent values."""
+    """Raise `ParameterError` for unknown or inconsistent settings of a model."""
     choices: dict[str, Sequence[str | None]] = {
         "noise": list(NOISES),
         "algorithm": ["exact", "paper"],
@@ -67,18 +67,26 @@ def check_settings(model: MultiviewPLDA) -> None:
         return
     ranks = [*requested_ranks(model.views).values(), getattr(model, "n_components", None)]
     if any(rank is not None for rank in ranks):
-        raise ParameterError("a prior makes loadings of full rank: leave every rank None")
+        raise ParameterError(
+            "prior= makes all loadings of full rank, so ranks cannot be chosen: leave every rank None, "
+            "or use prior=None"
+        )
     # two priors of the noise would act twice
     if model.noise_shrinkage or model.algorithm == "paper":
         raise ParameterError(
-            "prior= cannot be combined with another shrinkage or with algorithm='paper'"
+            "prior= cannot be combined with noise_shrinkage= or with algorithm='paper': leave them out, "
+            "or use prior=None"
         )
 
 
 def prior_strengths(
     strength: float | Mapping[str, float], views: Sequence[str]
 ) -> dict[str, float]:
-    """Return the strength of the prior for each view and for the noise."""
+    """Return the strength of the prior for each view and for the noise.
+
+    strength : one strength, or {view or "noise": strength}; missing entries get the default
+    views : names of the views
+    """
     names = (*views, "noise")
     strengths: dict[str, object] = dict.fromkeys(names, strength)
     if isinstance(strength, Mapping):
@@ -99,5 +107,5 @@ def prior_strengths(
 
 
 def requested_ranks(views: Ranks | Sequence[str] | None) -> Ranks:
-    """Return the requested rank of each named view."""
+    """Return the rank of each named view, {view: rank or None}; empty without views."""
     return dict(views) if isinstance(views, Mapping) else dict.fromkeys(views or ())

@@ -1,4 +1,8 @@
-"""Comparison of two sides under a question, the input of the scoring engine."""
+"""Prepare the comparison of enrolled profiles with tests under a question, for the scoring engine.
+
+`compare` checks both sides, chooses the pair terms of the scorer, lists the weighted hypotheses,
+and numbers the class names that both sides share.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
 
 
 ScoringMethod = str
-"""Pair terms of a model: "exact", or "paper" for those as published."""
+"""Method of scoring: "exact", or "paper" for the pair terms published in the paper."""
 
 
 def compare(
@@ -44,9 +48,22 @@ def compare(
     scoring: ScoringMethod = "exact",
     every: bool = False,
 ) -> Comparison:
-    """Return a comparison of two sides under a question, ready for the engine.
+    """Return the comparison of two sides under a question, ready for the scoring engine.
 
-    every : compare all possible hypotheses, weighted by their priors, instead of those for and against the question
+    Parameters
+    ----------
+    scorer : fitted scorer
+    enrol, test : Profiles, or arrays of single vectors
+    question : the question
+    dtype : float32 or float64, type of the scores
+    scoring : "exact" or "paper"
+    every : compare all possible hypotheses, weighted by their priors, instead of those for and
+        against the question
+
+    Raises
+    ------
+    ParameterError, DataError, LabelError
+        The scorer cannot answer the question for these sides.
     """
     if np.dtype(dtype) not in (np.float32, np.float64):
         raise ParameterError(f"dtype must be float32 or float64; got {dtype!r}")
@@ -94,7 +111,11 @@ def compare(
 def _pair_terms_for(
     scorer: BaseScorer, profiles: Profiles, tests: Profiles, question: Question, scoring: str
 ) -> PairTerms:
-    """Return the pair terms of a scorer for a question; refuse questions that the paper's scoring cannot answer."""
+    """Return the pair terms of a scorer for a question.
+
+    Raise `ParameterError` for an unknown `scoring`, and for questions that the paper's scoring does
+    not support.
+    """
     if scoring not in ("exact", "paper"):
         raise ParameterError(f"scoring must be 'exact' or 'paper'; got {scoring!r}")
     known = question.known_views
@@ -110,7 +131,10 @@ def _pair_terms_for(
 def profiles_of_both_sides(
     scorer: BaseScorer, enrol: ProfilesLike, test: ProfilesLike
 ) -> tuple[Profiles, Profiles]:
-    """Return both sides of a comparison as profiles of a scorer; arrays are enrolled as single vectors."""
+    """Return both sides as profiles of the scorer; arrays are enrolled with one profile per vector.
+
+    Raise `DataError` for profiles of another model, empty sides, or a tensor on one side only.
+    """
     if not hasattr(scorer, "views_"):
         check_is_fitted(scorer)
     # single vectors are profiles of one vector each
@@ -120,10 +144,10 @@ def profiles_of_both_sides(
     for side, which in ((profiles, "enrolled"), (tests, "test")):
         if side.model != key:
             raise DataError(
-                f"the {which} profiles were made by another model: enrol them again with this one"
+                f"the {which} profiles were made by another model: enrol their vectors again with this model"
             )
         if len(side) == 0:
-            raise DataError(f"there are no {which} profiles")
+            raise DataError(f"the {which} side has no profiles: pass at least one")
     # moving a tensor to another device is the caller's decision
     if is_torch(profiles.y) != is_torch(tests.y):
         raise DataError(
@@ -135,7 +159,13 @@ def profiles_of_both_sides(
 def _add_class_names(
     scorer: BaseScorer, comparison: Comparison, question: Question, labelled: Sequence[str]
 ) -> None:
-    """Add the class names and training classes of both sides, in the views where they matter."""
+    """Number the class names of both sides in the views where names affect the score, and store them in the comparison.
+
+    These are the labelled views, and the known views of the question, which also get their training
+    classes.
+
+    labelled : views in which both sides have labels
+    """
     profiles = comparison.enrol.profiles
     tests = comparison.test.profiles
     for view in dict.fromkeys([*labelled, *question.known_views]):

@@ -1,7 +1,8 @@
-"""Choice of views, interaction, noise and ranks on held-out classes.
+"""Choice of views, interaction, noise and ranks of a model by trials of held-out classes.
 
-Each candidate is fitted without the speakers (the classes of the first view) of a fold, and scores trials among them.
-The candidate with the lowest loss in the trials of all folds is chosen; an interaction must gain more than chance does.
+Each candidate is fitted without some of the speakers (the classes of the first view), a fold, and
+scores trials among them. The candidate with the lowest loss over all folds is chosen; an
+interaction must gain more than chance could.
 """
 
 from __future__ import annotations
@@ -25,53 +26,61 @@ from .heldout import HeldOutTrials, held_out_trials
 from .multiview import MultiviewPLDA
 
 STRUCTURES = ("combined", "views", "interaction")
-"""Views of a model: the combined label alone; the views of the labels; these and their interaction."""
+"""Structures of a model: only the combined label is a view; all labels are views; these views and their interaction."""
 
 TITLES = {
     "combined": "combined label",
     "views": "views without interaction",
     "interaction": "views with interaction",
 }
+"""Structures in words."""
 
 NOISES = ("full", "diagonal", "prior")
-"""Noise covariances: full; diagonal; full with isotropic priors of all covariances, whose ranks are then full."""
+"""Kinds of noise: full covariance; diagonal; or full with isotropic priors of all covariances, whose ranks are full."""
 
 SMALLEST_RANK = 5
 FIRST_RANK = 20
 MIN_RATIO = 1.25
-"""Smallest rank of the grid, and rank that the search begins with. Each rank is twice the one before, and the last is
-the largest possible, at least this many times the one before."""
+"""Default grid of ranks: it starts at SMALLEST_RANK, and each rank is twice the one before.
+
+The grid ends with the largest rank that the classes allow, at least MIN_RATIO times the rank before
+it. The search begins near FIRST_RANK.
+"""
 
 ROUNDS = 2
-"""Most rounds over the views of a structure."""
+"""Largest number of rounds over the views of a structure."""
 
 STRENGTHS = (0.1, 0.2, 0.4, 0.6, 0.8)
 """Strengths of the prior that are compared."""
 
 SIGNIFICANT = 2.0
-"""Standard errors of the difference by which a loss must be lower to count as a gain. On data drawn without interaction
-an interaction often gains one by chance; on ten divisions of five corpora two gave fewer errors than none or one."""
+"""Number of standard errors of the difference by which a loss must be lower to count as a gain.
+
+On data drawn without interaction, an interaction often gains one standard error by chance. On ten
+divisions of five corpora, two gave fewer errors than none or one.
+"""
 
 ENOUGH_SPEAKERS = 200
-"""Number of held-out speakers after which no further folds are fitted, for speed."""
+"""Number of held-out speakers after which no further folds are fitted, to save time."""
 
 ITERATIONS = 5
-"""Iterations of EM for each candidate and fold: from moments, more hardly change the order of candidates."""
+"""Iterations of EM per candidate and fold; with a start from moments, more hardly change the order of candidates."""
 
 
 @dataclass(frozen=True)
 class ModelCandidate:
     """Settings of a `MultiviewPLDA`, and their loss on held-out trials.
 
-    structure : "combined": the combined label is the only view; "views": the views of the labels; "interaction": these
-        and their interaction
+    structure : "combined": the combined label is the only view; "views": all labels are views;
+        "interaction": these views and their interaction
     noise : "full", "diagonal", or "prior": full with isotropic priors of all covariances
     ranks : {view: rank}; None with a prior, which makes all ranks full
-    prior_strength : None without a prior
+    prior_strength : strength of the prior; None without a prior
     loss : in bits, see `select_model`
-    standard_error : of the loss, over held-out speakers
-    influence : (speakers,) contribution of each held-out speaker to the deviation of the loss; the standard error of
-        the difference of two losses is the norm of the difference of their influences
+    standard_error : standard error of the loss over held-out speakers
+    influence : (speakers,) contribution of each held-out speaker to the deviation of the loss. The
+        standard error of the difference of two losses is the norm of the difference of their
+        influences
     """
 
     structure: str
@@ -94,7 +103,7 @@ class ModelCandidate:
         return f"{views}, {self.noise} noise, ranks: {ranks}"
 
     def make_model(self, max_iter: int = 100, tol: float = 1e-3) -> MultiviewPLDA:
-        """Return an unfitted model."""
+        """Return an unfitted model with these settings."""
         return _make_model(self.noise, self.ranks, self.prior_strength, max_iter, tol)
 
 
@@ -102,8 +111,9 @@ class ModelCandidate:
 class Selection:
     """Result of `select_model`.
 
-    chosen : candidate with the lowest loss. A candidate with an interaction is chosen only if it is better by at least
-        two standard errors of the difference than the best candidate without one
+    chosen : candidate with the lowest loss. A candidate with an interaction is chosen only if its
+        loss is at least two standard errors lower than that of the best candidate without
+        interaction
     table : all candidates, lowest loss first
     speakers : number of held-out speakers
     """
@@ -128,22 +138,30 @@ def select_model(
 ) -> Selection:
     """Choose the views, noise and ranks of a model by its loss in trials of held-out speakers.
 
-    The loss is the minimum Cllr (bits) of "same in every view?", averaged over the kinds of non-targets: for speakers
-    and phrases, target speakers with another phrase and impostors with the right or another phrase. Ranks are searched
-    view by view, in the direction in which the loss falls. The result depends on nothing but the arguments.
+    The loss is the minimum Cllr (bits) of "same in every view?", averaged over the kinds of
+    non-targets. For speakers and phrases these are target speakers with another phrase, and
+    impostors with the right or another phrase. Ranks are searched view by view, in the direction in
+    which the loss falls. The result depends on nothing but the arguments.
 
     Parameters
     ----------
     X : (n, D) vectors
-    labels : {view: (n,) labels}; the classes of the first view, such as speakers, are held out in turn
-    structures : among "combined", "views" and "interaction", see `ModelCandidate`; None: all that the labels allow
+    labels : {view: (n,) labels}; the classes of the first view, such as speakers, are held out in
+        turn
+    structures : among "combined", "views" and "interaction", see `ModelCandidate`; None: all that
+        the labels allow
     noises : among "full", "diagonal" and "prior"
     ranks : ranks to compare; None: from 5, each twice the one before
     strengths : strengths of the prior to compare
     enrolment : vectors per profile in the held-out trials
     folds : largest number of folds of held-out speakers
-    preprocessing : transformer that is fitted to the training vectors of each fold; None: vectors as they are
+    preprocessing : transformer that is fitted to the training vectors of each fold; None: vectors
+        are used unchanged
     progress : called with each candidate
+
+    Returns
+    -------
+    Selection
 
     Examples
     --------
@@ -168,7 +186,11 @@ def select_model(
 
 
 def best_candidate(table: Sequence[ModelCandidate]) -> ModelCandidate:
-    """Return the first candidate of a sorted table, unless its interaction gains no more than chance could."""
+    """Return the first candidate of a table sorted by loss, or the best one without interaction if
+    that of the first gains too little.
+
+    A gain must be more than chance could cause, see `gains`.
+    """
     best = table[0]
     simpler = [candidate for candidate in table if candidate.structure != "interaction"]
     if best.structure == "interaction" and simpler and not gains(best, simpler[0]):
@@ -177,7 +199,7 @@ def best_candidate(table: Sequence[ModelCandidate]) -> ModelCandidate:
 
 
 def gains(candidate: ModelCandidate, other: ModelCandidate) -> bool:
-    """Return whether a loss is lower than another on the same trials by two standard errors of the difference."""
+    """Return whether a candidate's loss is lower than the other's by at least two standard errors of the difference."""
     error = float(np.linalg.norm(candidate.influence - other.influence))
     return other.loss - candidate.loss >= SIGNIFICANT * error
 
@@ -191,7 +213,11 @@ def _check_choice(name: str, chosen: Sequence[str] | None, allowed: Sequence[str
 
 
 def are_crossed(labels: Labels, views: Sequence[str]) -> bool:
-    """Return whether there are enough combinations of classes to separate an interaction from its views."""
+    """Return whether enough combinations of classes occur to separate an interaction from its views.
+
+    labels : labels of the vectors
+    views : views whose interaction is considered
+    """
     table = encode_labels(labels, [*views, ":".join(views)])
     *each, cells = (len(table.classes[view]) for view in table.views)
     return cells - sum(size - 1 for size in each) - 1 >= each[0] / 2
@@ -208,7 +234,7 @@ def _make_model(
 
 
 class _Fold:
-    """Statistics of the training vectors of a fold, and the vectors of its trials."""
+    """Training statistics of one fold, and the vectors of its held-out trials."""
 
     def __init__(
         self,
@@ -236,17 +262,18 @@ class _Fold:
         self.statistics = SufficientStatistics.from_arrays(train, table, second_moment="full")
 
     def scores(self, model: MultiviewPLDA) -> Array:
-        """Fit a model, and return the LLR of "same in every view?" of each trial."""
+        """Fit a model, and return the LLR of "same in every view?" of each held-out trial."""
         model.fit_statistics(self.statistics)
         profiles = model.enrol(self.enrol, self.trials.ids)
         return np.asarray(model.llr_trials(profiles, self.test, self.trials.pairs))
 
 
 class _Search:
-    """Losses of candidates in the same held-out trials.
+    """Search over candidates, all assessed on the same held-out trials.
 
     candidates : assessed candidates by their settings
     structures : structures that the labels allow
+    views : {structure: views}
     """
 
     def __init__(
@@ -272,7 +299,8 @@ class _Search:
         fold_trials = held_out_trials(labels, folds=folds, enrolment=enrolment)
         if not fold_trials:
             raise DataError(
-                "no speakers can be held out: expected at least 8 speakers, each with two vectors of the same labels"
+                "no speakers can be held out to choose a model: expected at least 8 speakers, each with two vectors of "
+                "the same labels. Add speakers or vectors"
             )
         speakers = encode_labels({base[0]: labels[base[0]]}).codes[base[0]]
         n_tested = [len(np.unique(speakers[trials.test])) for trials in fold_trials]
@@ -291,12 +319,15 @@ class _Search:
         self.folds = [_Fold(X, labels, every_view, trials, preprocessing) for trials in fold_trials]
 
     def compare_strengths(self, structure: str, strengths: Sequence[float]) -> None:
-        """Assess priors of several strengths."""
+        """Assess candidates with a prior of each strength."""
         for strength in strengths:
             self.assess(structure, "prior", dict.fromkeys(self.views[structure]), strength)
 
     def climb(self, structure: str, noise: str, ranks: Sequence[int] | None) -> None:
-        """Assess neighbours in the grids of ranks, view by view, as long as the loss falls."""
+        """Assess candidates with neighbouring ranks, view by view, as long as the loss falls.
+
+        ranks : ranks to compare; None: the default grid
+        """
         grids = {view: self.grid(view, ranks) for view in self.views[structure]}
         best = {view: self.first_rank(view, grid) for view, grid in grids.items()}
         least = self.assess(structure, noise, best).loss
@@ -320,9 +351,10 @@ class _Search:
                 break
 
     def first_rank(self, view: str, grid: Sequence[int]) -> int:
-        """Return the rank to start from: that of the view in the best candidate so far, or else `FIRST_RANK`.
+        """Return the rank of a view from which the search starts.
 
-        If the grid lacks this rank, the nearest one in the grid is returned.
+        It is the view's rank in the best candidate so far, or `FIRST_RANK` without any; if the grid
+        lacks it, the nearest rank of the grid.
         """
         ranked = [each for each in self.candidates.values() if each.ranks.get(view)]
         wanted: int = FIRST_RANK
@@ -331,7 +363,9 @@ class _Search:
         return min(grid, key=lambda rank: abs(rank - wanted))
 
     def grid(self, view: str, ranks: Sequence[int] | None) -> list[int]:
-        """Return the ascending ranks that the classes of a view allow in every fold."""
+        """Return the ascending ranks to compare for a view: `ranks`, or the default grid, limited
+        to what all folds allow.
+        """
         largest = min(largest_rank(fold.statistics, view) for fold in self.folds)
         if ranks is None:
             ranks = [largest]
@@ -344,7 +378,7 @@ class _Search:
     def assess(
         self, structure: str, noise: str, ranks: Ranks, strength: float | None = None
     ) -> ModelCandidate:
-        """Return a candidate with its loss, which is computed once."""
+        """Return the candidate with these settings and its loss; each candidate is computed once."""
         key = (structure, noise, tuple(ranks.items()), strength)
         if key in self.candidates:
             return self.candidates[key]
@@ -366,11 +400,12 @@ class _Search:
 
 
 def held_out_loss(scores: Array, kinds: IntArray, people: IntArray) -> tuple[float, Array]:
-    """Return the minimum Cllr averaged over the kinds of non-targets, and the influence of each speaker on it.
+    """Return the minimum Cllr averaged over the kinds of non-targets, and the influence of each
+    speaker on it, (speakers,).
 
     Parameters
     ----------
-    scores : (n,)
+    scores : (n,) scores of the trials
     kinds : (n,) number of the kind of each trial; 0: target
     people : (2, n) number of the speaker of the enrolment and of the test
     """
@@ -378,7 +413,10 @@ def held_out_loss(scores: Array, kinds: IntArray, people: IntArray) -> tuple[flo
     is_target = kinds == 0
     nontargets = np.unique(kinds[~is_target])
     if not is_target.any() or not len(nontargets):
-        raise DataError("held-out trials lack targets or non-targets: record more per speaker")
+        raise DataError(
+            "the held-out trials have no targets or no non-targets, so models cannot be compared: pass more speakers, "
+            "with at least two vectors of the same labels each"
+        )
     loss = 0.0
     influence = np.zeros(n_people)
     for kind in nontargets:
@@ -394,7 +432,9 @@ def held_out_loss(scores: Array, kinds: IntArray, people: IntArray) -> tuple[flo
 
 
 def _least_costs(scores: Array, is_target: BoolArray) -> tuple[float, Array]:
-    """Return the minimum Cllr, and the deviation of each trial's weighted cost from the mean of its side."""
+    """Return the minimum Cllr, and each trial's weighted cost minus the mean cost of its side
+    (targets or non-targets), (n,).
+    """
     sizes = np.array([np.count_nonzero(~is_target), np.count_nonzero(is_target)])
     side = is_target.astype(np.int64)
     weights = 0.5 / sizes[side]

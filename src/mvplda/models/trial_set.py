@@ -1,4 +1,4 @@
-"""Trials of some profiles and tests: all pairs, or a list of pairs."""
+"""Trials between profiles and tests: all pairs, or a list of pairs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from ..scoring.question import NearMatches
 
 @dataclass(frozen=True)
 class TrialSet:
-    """Profiles, tests and the pairs of both that are scored.
+    """Profiles, tests, and the pairs of them that are scored.
 
+    profiles : enrolled profiles
+    tests : test profiles
     pairs : (n, 2) row of a profile and row of a test; None: all pairs
     """
 
@@ -33,7 +35,7 @@ class TrialSet:
         return (len(self.pairs),)
 
     def of(self, rows: IntArray) -> tuple[TrialSet, slice | IntArray]:
-        """Return the trials of some profiles, and their index in arrays of `shape`."""
+        """Return the trials of the profiles in these rows, and the index of these trials in arrays of `shape`."""
         if len(rows) == len(self.profiles):
             return self, slice(None)
         profiles = self.profiles.take(rows)
@@ -47,20 +49,24 @@ class TrialSet:
         return TrialSet(profiles, self.tests, pairs), indices
 
     def by_profile(self, values: Names) -> Names:
-        """Return per-profile values for each trial."""
+        """Return values (profiles,) repeated for each trial, in the shape of the trials."""
         if self.pairs is None:
             return np.broadcast_to(values[:, None], self.shape)
         return values[self.pairs[:, 0]]
 
     def by_test(self, values: Array) -> Array:
-        """Return per-test values for each trial."""
+        """Return values (tests,) repeated for each trial, in the shape of the trials."""
         if self.pairs is None:
             return np.broadcast_to(values, self.shape)
         return np.asarray(values[self.pairs[:, 1]])
 
 
 def check_trial_pairs(pairs: ArrayLike, n_enrol: int, n_test: int) -> IntArray:
-    """Return a list of trials as integers (n, 2); refuse rows outside the profiles and tests."""
+    """Return a list of trials as integers (n, 2); raise `DataError` for other shapes, types, and rows out of range.
+
+    pairs : row of a profile and row of a test, per trial
+    n_enrol, n_test : numbers of profiles and tests
+    """
     pairs = np.asarray(pairs)
     if pairs.size == 0 and pairs.ndim <= 2:
         return np.zeros((0, 2), dtype=np.int64)
@@ -69,14 +75,20 @@ def check_trial_pairs(pairs: ArrayLike, n_enrol: int, n_test: int) -> IntArray:
             f"pairs must be integers (n, 2), row of a profile and row of a test; got {pairs.dtype} {pairs.shape}"
         )
     if pairs.min() < 0 or pairs[:, 0].max() >= n_enrol or pairs[:, 1].max() >= n_test:
-        raise DataError(f"a pair has a row outside the {n_enrol} profiles and {n_test} tests")
+        raise DataError(
+            f"pairs must hold rows below {n_enrol} (profiles) and {n_test} (tests), and not below 0; got rows up to "
+            f"{pairs[:, 0].max()} and {pairs[:, 1].max()}, the smallest {pairs.min()}"
+        )
     return np.asarray(pairs, dtype=np.int64)
 
 
 def select_near_matches(
     near_matches: NearMatches | None, indices: slice | IntArray
 ) -> NearMatches | None:
-    """Return the evidence of near matches of some trials."""
+    """Return near-match evidence of some trials; None if there is none.
+
+    indices : index of the trials in the evidence's arrays
+    """
     if near_matches is None:
         return None
     view, *columns = near_matches
