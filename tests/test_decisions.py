@@ -216,7 +216,7 @@ def test_a_question_about_one_view_has_the_probabilities_of_that_view() -> None:
 
 
 def test_a_decision_takes_one_point_per_trial() -> None:
-    with pytest.raises(DataError, match="1 trials and 2 operating points"):
+    with pytest.raises(DataError, match="for each of 1 trials; got 2"):
         decide_each(answer(0, 0, 0, 0), [OperatingPoint(1.0)] * 2)
 
 
@@ -279,7 +279,9 @@ def test_points_are_chosen_by_what_they_promise() -> None:
     assert point_for(points).threshold == 4.0
     assert point_for(points, far=0.005).threshold == 6.0
     assert point_for(points, far=0.05).threshold == 4.0
-    refusal = r"cannot promise .* 0.01 %: it was measured on too few people.* one of 1, 0.1 %"
+    refusal = (
+        r"cannot promise at most 0.01 % .*: it was measured on too few people.* one of 1, 0.1 %"
+    )
     with pytest.raises(ParameterError, match=refusal):
         point_for(points, far=0.0001)
     counted = [OperatingPoint(6.0, far=0.02, people=20)]

@@ -183,7 +183,7 @@ def test_nothing_but_vectors_and_labels_gives_a_calibrated_committee(root, data,
     assert bundle.card["classes"] == {view: len(set(own)) for view, own in labels.items()}
     again = mvplda.train(X, labels, blocks={"voice": 4, "words": 2}, enrolment=2)
     np.testing.assert_array_equal(again.answer(X[:5], X[5:9]).llr, bundle.answer(X[:5], X[5:9]).llr)
-    assert "columns together" in fails(
+    assert "blocks must add up to" in fails(
         "train", tmp_path / "x.npz", "--block", "voice=4", "-o", tmp_path / "no"
     )
 
@@ -193,4 +193,7 @@ def test_a_committee_of_single_vectors_tells_why_it_is_not_calibrated(tmp_path):
     X = np.random.default_rng(0).normal(size=(48, 6))
     np.savez(tmp_path / "one.npz", X=X, speaker=s, phrase=p)
     err = said_by("train", tmp_path / "one.npz", "-o", tmp_path / "one.safetensors", code=0).err
-    assert "not calibrated: none: it takes 8 people or more with two recordings of the same" in err
+    assert (
+        "not calibrated: none: it needs at least 8 people with two recordings of the same labels"
+        in err
+    )

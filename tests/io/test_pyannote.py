@@ -76,7 +76,7 @@ def test_a_plda_trained_on_the_command_line_is_one_of_pyannote(tmp_path):
     ("model", "chain"), [("committee", "pyannote"), ("cosine", "standard"), ("plda", "kaldi")]
 )
 def test_a_chain_that_does_not_exist_or_apply_is_refused(model, chain):
-    with pytest.raises(ParameterError, match="chain is"):
+    with pytest.raises(ParameterError, match="chain must be one of"):
         train(X, {"speaker": SPEAKERS}, model=model, chain=chain, folds=0)
 
 

@@ -342,7 +342,7 @@ def test_few_classes_are_added_up_as_they_are():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"columns": {"voice": (0, 9)}}, "the vectors have 7"),
+        ({"columns": {"voice": (0, 9)}}, "must lie within the 7 columns"),
         ({"columns": {"noise": (0, 2)}}, "columns has an unknown expert, 'noise'"),
         ({"weights": {"noise": 1.0}}, "weights has an unknown expert, 'noise'"),
     ],

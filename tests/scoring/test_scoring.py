@@ -434,7 +434,7 @@ def test_errors_say_what_is_wrong(rng):
         model.enrol(X[:0])
     with pytest.raises(LabelError, match="ids must have one id for each of"):
         model.enrol(X, ["w"])
-    with pytest.raises(DataError, match="pairs must hold rows below"):
+    with pytest.raises(DataError, match="outside"):
         model.llr_trials(profiles, X, [[0, 9]])
     with pytest.raises(LabelError, match="no posteriors of its training classes"):
         model.llr(profiles, X, known={"c": [1, 2, 3]})

@@ -4,7 +4,8 @@ operating_points : thresholds, the error rates measured at them, and the choice 
 verdicts : the decision about one trial or a list of trials
 naming : the choice of one profile among several, or of none
 
-The command line, the service and the report make every decision with this package.
+A half is one view of a two-part question, voice or words, that is decided on its own. The command
+line, the service and the report make every decision with this package.
 """
 
 from .naming import NAMING_FAR, NamingResult, name_among, naming_point, without_outliers

@@ -1,4 +1,4 @@
-"""Naming: the choice of one profile among several for a recording, or of none."""
+"""Naming: for a recording, the choice of one profile among several, or of none."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .._typing import Array
 from .operating_points import OperatingPoint, point_for, promised_far, promised_point
 
 MIN_PROBABILITY = 1e-15
-"""Smallest probability whose logarithm is taken."""
+"""Smallest probability whose logarithm is computed."""
 
 NAMING_FAR = 0.02
-"""Share of strangers that may be named as one of the profiles, if the caller chooses none."""
+"""Default share of strangers that may be named as one of the profiles."""
 
 
 def naming_point(
@@ -31,12 +31,13 @@ def naming_point(
 ) -> OperatingPoint:
     """Return the operating point at which one of several profiles is named.
 
-    A stranger has one chance per profile to be accepted. So that at most the share `far` of strangers is named, each of
-    n profiles may accept far / n of them: the point for that share is used. If no point was measured for so small a
-    share, thresholds of the strictest point, for the share f, rise by log(n f / far): the share of impostors falls by
-    at least that factor where LLRs are calibrated. A given threshold rises by log n.
+    A stranger has one chance per profile to be accepted. To name at most the share `far` of
+    strangers, each of n profiles may accept far / n of them, and the point measured for that share
+    is used. If no point was measured for so small a share, the thresholds of the strictest point,
+    measured for the share f, rise by log(n f / far). With calibrated LLRs the share of impostors
+    then falls by at least the factor n f / far. A given `threshold` rises by log n.
 
-    Thresholds are those of LLRs without an outlier probability, see `name_among`.
+    The returned thresholds apply to LLRs without an outlier probability, see `name_among`.
 
     Parameters
     ----------
@@ -44,7 +45,13 @@ def naming_point(
     count : number of profiles
     far : share of strangers that may be named; None: `default_far`
     threshold : LLR for a single profile, instead of `far`
-    outlier_probability : that of the calibration, which limits the LLRs of points without halves
+    outlier_probability : outlier probability of the calibration, which bounds the LLRs of points
+        without halves
+    default_far : share of strangers if `far` is None
+
+    Returns
+    -------
+    OperatingPoint
 
     Examples
     --------
@@ -58,7 +65,7 @@ def naming_point(
         return _raised(point, math.log(n_profiles), outlier_probability)
     promised = [point for point in points if point.far is not None]
     if far is not None:
-        # raises an error if no point was measured for this share
+        # check: raises an error if no point was measured for this share
         point_for(promised, far=far)
     rate = (default_far if far is None else far) / n_profiles
     strictest = promised_point(promised, rate)
@@ -71,7 +78,11 @@ def naming_point(
 
 
 def _raised(point: OperatingPoint, excess: float, outlier_probability: float) -> OperatingPoint:
-    """Return a point whose thresholds are raised and apply to LLRs without an outlier probability."""
+    """Return a point with thresholds raised by `excess`, for LLRs without an outlier probability.
+
+    outlier_probability : outlier probability in the LLRs to which the point's joint threshold
+        applies
+    """
     if point.halves:
         if excess == 0:
             return point
@@ -88,11 +99,11 @@ def _raised(point: OperatingPoint, excess: float, outlier_probability: float) ->
 
 @dataclass(frozen=True, eq=False)
 class NamingResult:
-    """The profile that a recording belongs to, and the probabilities of all profiles.
+    """Result of naming: the profile that a recording belongs to, and the probabilities of all profiles.
 
     best : index of the named profile; None: no profile is named
     probabilities : (n,) posterior probability of each profile
-    none : posterior probability that the recording belongs to none of them
+    none : posterior probability that the recording belongs to none of the profiles
     """
 
     best: int | None
@@ -111,21 +122,25 @@ def name_among(
 ) -> NamingResult:
     """Name the most probable of several profiles, if it is probable enough.
 
-    The LLRs of the named profile reach the thresholds of the point, which grow with the number of profiles
-    (`naming_point`), and it is more probable than all others and "none of them" together.
-
-    The outlier probability of a calibration belongs to the recording, not to each profile. So LLRs come without it, and
+    A profile is named if its LLRs reach the thresholds of the point, which grow with the number of
+    profiles (`naming_point`), and if its probability is above one half. The outlier probability of
+    a calibration belongs to the recording, not to each profile. So LLRs are passed without it, and
     it enters the probabilities once.
 
     Parameters
     ----------
-    llrs : (n,) LLR of the recording against each profile, without an outlier probability (`Answer.inlier_llr`); -inf
-        excludes a profile
+    llrs : (n,) LLR of the recording against each profile, without an outlier probability
+        (`Answer.inlier_llr`); -inf excludes a profile
     point : operating point for this number of profiles
     none : prior probability that the recording belongs to none of the profiles
     count : number of candidate profiles; None: those with a finite LLR
-    outlier_probability : that of the calibration of the LLRs
-    halves : {view: (n,) LLRs of this view alone}, for the halves of the point; None: its only half is that of `llrs`
+    outlier_probability : outlier probability of the calibration
+    halves : {view: (n,) LLRs of this view alone}, for points with a threshold per view; None:
+        `llrs` are used for each
+
+    Returns
+    -------
+    NamingResult
 
     Examples
     --------
@@ -157,9 +172,13 @@ def name_among(
 
 
 def without_outliers(llrs: Array, outlier_probability: float) -> Array:
-    """Return LLRs at even odds as they were before an outlier probability was mixed in.
+    """Return LLRs as they were before an outlier probability was mixed in, at even prior odds.
 
-    With d the outlier probability, p = (1 - d) q + d / 2 is the posterior of an LLR; the logit of q is returned.
+    With outlier probability d, an LLR with posterior p comes from a posterior q with p = (1 - d) q
+    + d / 2. The logit of q is returned.
+
+    llrs : LLRs of any shape
+    outlier_probability : d
     """
     if outlier_probability == 0:
         return llrs

@@ -1,6 +1,7 @@
 """Operating points: thresholds of LLRs, the error rates measured at them, and the choice among them.
 
-A point has one threshold per half (speaker, phrase), or a single threshold of the joint LLR.
+A point has one threshold per half of a question (speaker, phrase), or a single threshold of the
+joint LLR.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from .._typing import Json
 from ..exceptions import ParameterError
 
 Verdict = Literal["accept", "reject", "inconclusive"]
+"""Decision about a trial, or about one of its views."""
 
 LOWEST_THRESHOLD = 0.0
 """Lowest threshold in use: a trial that is more likely different than the same is never accepted."""
@@ -28,7 +30,7 @@ DEFAULT_FAR = 0.01
 
 
 class RateInterval(NamedTuple):
-    """Error rate with its 95 % interval."""
+    """Error rate, a share between 0 and 1, with the limits of its 95 % interval."""
 
     estimate: float
     low: float
@@ -40,7 +42,7 @@ class MeasuredRates(TypedDict):
 
     far : false-acceptance rate by kind of impostor
     frr : false-rejection rate
-    warning : why the rates may be unreliable
+    warning : reason why the rates may be unreliable; None or missing: no such reason
     """
 
     far: Mapping[str, RateInterval]
@@ -52,11 +54,14 @@ class MeasuredRates(TypedDict):
 class HalfThreshold:
     """Two thresholds of the LLR of one view: accept from `accept`, reject up to `reject`, inconclusive in between.
 
-    accept : raised to `LOWEST_THRESHOLD` if it is lower; measured rates require a threshold that is not lower
-    reject : lowered to 0 if it is higher, so that a view that is more likely the same is never rejected
-    measured : shares of this view's impostors with an LLR of at least `accept`, and of owners below it. The speaker
-        is measured with impostors who say the right words, the phrase with owners who say other or similar words
-    people : number of people that the measurement rests on
+    accept : LLR from which the view is accepted. A lower value than `LOWEST_THRESHOLD` is raised to
+        it; with `measured` it raises `ParameterError`
+    reject : LLR up to which the view is rejected; at most 0 (a higher value is lowered), so that a
+        view that is more likely the same is never rejected
+    measured : shares of this view's impostors with an LLR of at least `accept`, and of owners below
+        it. For the speaker, impostors say the right words; for the phrase, owners say other or
+        similar words. None: not measured
+    people : number of people on whom the rates were measured
     """
 
     accept: float
@@ -76,17 +81,22 @@ class HalfThreshold:
 class OperatingPoint:
     """Thresholds of a decision: accept from the threshold, reject up to `reject`, inconclusive in between.
 
-    With `halves`, each view is decided by its own thresholds. The trial is accepted if every view is, rejected if one
-    view is, and inconclusive otherwise. Without `halves`, the joint LLR decides.
+    With `halves`, each view is decided by its own thresholds. The trial is accepted if every view
+    is accepted, rejected if any view is rejected, and inconclusive otherwise. Without `halves`, the
+    joint LLR decides.
 
-    threshold : raised to `LOWEST_THRESHOLD` if it is lower; measured rates require a threshold that is not lower. With
-        halves, the joint LLR of a trial that is exactly at the threshold of each half (`from_halves`)
-    reject : lowered to 0 if it is higher, so that a trial that is more likely the same is never rejected
-    far : share of impostors of the worst kind that may be accepted, if the thresholds were chosen for one
+    threshold : joint LLR from which a trial is accepted. A lower value than `LOWEST_THRESHOLD` is
+        raised to it; with `measured` it raises `ParameterError`. With halves, the joint LLR of a
+        trial whose views are exactly at their thresholds (`from_halves`)
+    reject : joint LLR up to which a trial is rejected; at most 0 (a higher value is lowered), so
+        that a trial that is more likely the same is never rejected
+    far : share of impostors of the worst kind for which the thresholds were chosen; None: chosen
+        otherwise
     measured : error rates of held-out people at these thresholds; None: not measured
-    people : number of people that the measurement rests on
+    people : number of people on whom the rates were measured
     basis : origin of the thresholds, in words
-    halves : {view: thresholds of this view}, for every view of the question; empty: the joint LLR decides
+    halves : {view: thresholds of this view}, for every view of the question; empty: the joint LLR
+        decides
 
     Examples
     --------
@@ -96,7 +106,8 @@ class OperatingPoint:
     'Accepts from LLR 1.97, rejects below 0; in between: inconclusive.'
     >>> halves = {"speaker": HalfThreshold(5.2), "phrase": HalfThreshold(1.0)}
     >>> OperatingPoint.from_halves(halves, far=0.01).sentence()
-    'Accepts from speaker LLR 5.20 and phrase LLR 1, rejects below 0 in either; in between: inconclusive.'
+    'Accepts from speaker LLR 5.20 and phrase LLR 1, rejects below 0 in either; in between:
+    inconclusive.'
     """
 
     threshold: float
@@ -120,14 +131,23 @@ class OperatingPoint:
     def from_halves(cls, halves: Mapping[str, HalfThreshold], **fields: Any) -> Self:
         """Return a point with thresholds per view.
 
-        The joint threshold is the joint LLR of a trial whose views are exactly at their thresholds t_v: with n views,
-        log(2^n - 1) - log(prod(1 + exp(-t_v)) - 1). A trial that is accepted by views with independent evidence
-        reaches it.
+        Its joint threshold is the joint LLR of a trial whose n views are exactly at their
+        thresholds t_v: log(2^n - 1) - log(product over v of (1 + exp(-t_v)) - 1). If all views of a
+        trial are accepted and their evidence is independent, the trial reaches the joint threshold.
 
+        Parameters
+        ----------
+        halves : {view: thresholds}, at least one
         fields : other fields of the point, such as far, measured, people and basis
+
+        Returns
+        -------
+        OperatingPoint
         """
         if not halves:
-            raise ParameterError("a point with halves needs the thresholds of at least one view")
+            raise ParameterError(
+                "halves is empty: pass the thresholds of at least one view, {view: HalfThreshold}"
+            )
         accepts = np.array([half.accept for half in halves.values()])
         log_product = np.logaddexp(0.0, -accepts).sum()
         with np.errstate(divide="ignore"):  # no trial reaches an infinite threshold
@@ -138,7 +158,7 @@ class OperatingPoint:
         return cls(threshold, halves=halves, **fields)
 
     def verdict(self, llr: float) -> Verdict:
-        """Return the verdict for a joint LLR."""
+        """Return the verdict for a joint LLR, by the joint thresholds."""
         return _verdict(llr, self.threshold, self.reject)
 
     def sentence(self) -> str:
@@ -172,26 +192,32 @@ class OperatingPoint:
 
 
 def _verdict(llr: float, accept: float, reject: float) -> Verdict:
-    """Return the verdict for an LLR and its two thresholds."""
+    """Return the verdict for an LLR: accept from `accept`, reject up to `reject`, else inconclusive."""
     if llr >= accept:
         return "accept"
     return "reject" if llr <= reject else "inconclusive"
 
 
 def _number(threshold: float) -> str:
-    """Format a threshold with two digits, or none for a whole number."""
+    """Format a threshold with two decimals, or without decimals if it is a whole number."""
     return f"{threshold:.2f}".removesuffix(".00")
 
 
 def _set_thresholds(point: OperatingPoint | HalfThreshold, name: str) -> None:
-    """Validate the threshold of this name, limit both thresholds, and convert the intervals of the measured rates."""
+    """Validate and limit the thresholds of a point, and convert its measured intervals.
+
+    point : object that is being created
+    name : name of its attribute with the threshold for acceptance
+    """
     threshold = float(getattr(point, name))
     if math.isnan(threshold) or math.isnan(point.reject):
-        raise ParameterError("a threshold is NaN: give a number")
+        raise ParameterError(
+            f"thresholds must be numbers; got {name} {threshold} and reject {point.reject}"
+        )
     if point.measured is not None and threshold < LOWEST_THRESHOLD:
         raise ParameterError(
-            f"the error rates were measured at the threshold {threshold:g}, but the lowest threshold in use "
-            f"is {LOWEST_THRESHOLD:g}: measure them there"
+            f"error rates were measured at the threshold {threshold:g}, but thresholds below {LOWEST_THRESHOLD:g} are "
+            f"not used: measure the rates at {LOWEST_THRESHOLD:g} or higher"
         )
     object.__setattr__(point, name, max(LOWEST_THRESHOLD, threshold))
     object.__setattr__(point, "reject", min(float(point.reject), 0.0))
@@ -200,7 +226,7 @@ def _set_thresholds(point: OperatingPoint | HalfThreshold, name: str) -> None:
 
 
 def _with_intervals(measured: MeasuredRates) -> MeasuredRates:
-    """Return the same rates with each interval as a `RateInterval`; JSON has lists."""
+    """Return the same rates with each interval as a `RateInterval`; JSON files have lists."""
     rates = measured.copy()
     rates["far"] = {kind: RateInterval(*interval) for kind, interval in measured["far"].items()}
     rates["frr"] = RateInterval(*measured["frr"])
@@ -208,7 +234,7 @@ def _with_intervals(measured: MeasuredRates) -> MeasuredRates:
 
 
 def distinct_points(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
-    """Return one point per set of thresholds, the one with the lowest `far`, in the order given.
+    """Return one point per distinct set of thresholds, the one with the lowest `far`, in the order given.
 
     Examples
     --------
@@ -227,12 +253,15 @@ def distinct_points(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
 
 
 def promised_far(point: OperatingPoint) -> float:
-    """Return the false-acceptance rate that a point was chosen for; 1 if it was chosen otherwise."""
+    """Return the false-acceptance rate for which a point was chosen; 1 if it was not chosen for a rate."""
     return 1.0 if point.far is None else point.far
 
 
 def promised_point(points: Sequence[OperatingPoint], far: float) -> OperatingPoint | None:
-    """Return the point with the highest rate that does not exceed `far`, else the lowest; None without rates.
+    """Return the point with the highest rate that does not exceed `far`.
+
+    If all rates exceed `far`, return the point with the lowest rate; if no point has a rate, return
+    None.
 
     Examples
     --------
@@ -256,16 +285,27 @@ def point_for(
 ) -> OperatingPoint:
     """Return the operating point for a threshold or a false-acceptance rate.
 
-    Without either, return the model's first point, or else a point for 1 % of the impostors.
+    Without either, return the model's first point; for a model without points, a point for
+    `DEFAULT_FAR`.
 
     Parameters
     ----------
     points : the model's points, measured on held-out people
-    far : share of impostors of the worst kind that may be accepted. If the model has points, the one with the highest
-        rate that does not exceed `far` is used. Otherwise the threshold is -log(far), because a calibrated LLR
-        exceeds t for at most exp(-t) of the impostors
-    threshold : the LLR itself; `mvplda.costs.DetectionCost.threshold` gives that of a prior and costs
+    far : share of impostors of the worst kind that may be accepted. If the model has points, the
+        one with the highest rate that does not exceed `far` is used. Otherwise the threshold is
+        -log(far), because a calibrated LLR exceeds t for at most exp(-t) of the impostors
+    threshold : the joint LLR itself; `mvplda.costs.DetectionCost.threshold` computes it from a
+        prior and costs
     largest_llr : upper bound of the LLRs that the model's calibration can give
+
+    Returns
+    -------
+    OperatingPoint
+
+    Raises
+    ------
+    ParameterError
+        The model was measured, or calibrated, on too few people for this rate.
     """
     if threshold is not None:
         if far is not None:
@@ -282,13 +322,15 @@ def point_for(
         return promised
 
     limit = -math.log(rate)
-    refusal = f"this model cannot promise false acceptances of {100 * rate:g} %"
+    refusal = f"this model cannot promise at most {100 * rate:g} % false acceptances"
     if promised is not None:
-        raise ParameterError(f"{refusal}: {_offered(points)}, or use a model of more people")
+        raise ParameterError(
+            f"{refusal}: {_offered(points)}, or use a model measured on more people"
+        )
     if limit > largest_llr:
         raise ParameterError(
             f"{refusal}: it was calibrated on too few people. Choose {100 * math.exp(-largest_llr):.2g} % or more, or "
-            "use a model of more people"
+            "use a model calibrated on more people"
         )
     return OperatingPoint(
         limit, far=rate, basis="theoretical bound for calibrated LLRs, not measured"
@@ -296,12 +338,13 @@ def point_for(
 
 
 def _offered(points: Sequence[OperatingPoint]) -> str:
-    """Return why no smaller share than those of the points can be chosen, and the list of shares that can, as text."""
+    """Return text for an error: why smaller shares cannot be chosen, and the shares that can."""
     shares = sorted({point.far for point in points if point.far is not None}, reverse=True)
     strictest = next(point for point in points if point.far == shares[-1])
-    people = "too few people" if strictest.people is None else f"{strictest.people} people"
+    reason = "it was measured on too few people for so small a share"
+    if strictest.people is not None:
+        reason = f"it was measured on {strictest.people} people, too few for so small a share"
     offered = ", ".join(f"{100 * share:g}" for share in shares)
-    reason = f"it was measured on {people}, who do not show so small a share"
     if len(shares) == 1:
         return f"{reason}. Choose {offered} %"
     return f"{reason}. Choose one of {offered} %"

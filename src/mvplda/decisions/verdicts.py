@@ -24,7 +24,9 @@ REASONS = {
     "not_enough_evidence": "not enough evidence",
     "unusable_recording": "a recording is unusable",
 }
-"""Why a trial was not accepted, in words. Views other than speaker and phrase have ``wrong_VIEW``."""
+"""Reasons why a trial was not accepted, in words, by their codes; other views than speaker and
+phrase have ``wrong_VIEW``.
+"""
 
 FAULTS = {
     "quiet": "a recording is nearly silent",
@@ -38,11 +40,11 @@ FAULTS = {
 """Faults of a recording, in words, by their codes in quality reports."""
 
 MAX_SHOWN_ODDS = 1e6
-"""Higher odds are shown as "over 1,000,000:1"."""
+"""Largest odds shown as a number; larger ones are shown as "over 1,000,000:1"."""
 
 
 class QualityLike(Protocol):
-    """Properties of a quality report that a decision uses."""
+    """Part of a recording's quality report that a decision uses: whether it is usable, and its faults."""
 
     @property
     def usable(self) -> bool: ...
@@ -57,17 +59,19 @@ class Decision:
 
     answer : accept, reject or inconclusive
     reason : a key of `REASONS`, or ``wrong_VIEW``; None if the trial was accepted
-    llr, threshold : joint LLR of the question and its threshold. The trial is accepted if the LLR reaches the
-        threshold; with thresholds per view, the views decide instead
-    probabilities : {"speaker+phrase", "speaker", "nothing", ...: posterior} by the views that are the same, restricted
-        to the views of the question; from the same weighted hypotheses as the LLR
+    llr : joint LLR of the question
+    threshold : joint threshold. Without `halves`, the trial is accepted if the LLR reaches it; with
+        `halves`, the views decide instead
+    probabilities : posteriors by the views that are the same, {"speaker+phrase", "speaker",
+        "nothing", ...: probability}. They are restricted to the views of the question, and come
+        from the same weighted hypotheses as the LLR
     views : {view: verdict about this view alone}
-    llrs : {view: LLR of same against different in this view, summed over the other views}; with thresholds per view,
-        the LLR that they apply to (`Answer.half_llr`)
+    llrs : {view: LLR of same against different in this view, summed over the other views}; with
+        `halves`, the LLR to which their thresholds apply (`Answer.half_llr`)
     calibrated : whether LLRs and probabilities are calibrated for the question
     faults : faults of the recordings, keys of `FAULTS`
     halves : {view: thresholds of this view}; empty if the joint LLR decides
-    advice : a sentence about what to do next, if more evidence would help
+    advice : a sentence about what to do next, if more evidence would help; else None
     """
 
     answer: Verdict
@@ -84,16 +88,18 @@ class Decision:
 
     @property
     def voice(self) -> Verdict | None:
-        """Verdict about the speaker alone."""
+        """Verdict about the speaker alone; None if the question is not about the speaker."""
         return self.views.get("speaker")
 
     @property
     def phrase(self) -> Verdict | None:
-        """Verdict about the phrase alone."""
+        """Verdict about the phrase alone; None if the question is not about the phrase."""
         return self.views.get("phrase")
 
     def to_dict(self) -> Json:
-        """Return the fields as plain values for JSON; each half has its LLR, verdict, thresholds and rates."""
+        """Return the fields as plain values for JSON; each entry of `halves` has its LLR, verdict,
+        thresholds and rates.
+        """
         plain = asdict(self)
         for view, half in plain["halves"].items():
             half |= {"llr": self.llrs[view], "verdict": self.views[view]}
@@ -124,7 +130,10 @@ class Decision:
         return f"{self._outcome(same)} (LLR {self.llr:+.2f}, {odds} {direction} the {same})."
 
     def _outcome(self, same: str) -> str:
-        """Return the verdict and its reason in words; `same` is the accepted hypothesis in words."""
+        """Return the verdict and its reason in words.
+
+        same : what an accepted trial has in common, such as "same speaker and phrase"
+        """
         if self.reason is None:
             return f"Accepted: {same}"
         outcome = "Inconclusive" if self.answer == "inconclusive" else "Rejected"
@@ -134,7 +143,7 @@ class Decision:
         return f"{outcome}: {reason}"
 
     def _half_text(self, view: str) -> str:
-        """Return the LLR of a view and the threshold that decides its verdict, in words."""
+        """Return the LLR of a view, and the threshold that decides its verdict, in words."""
         half = self.halves[view]
         limit = f"accepts from {half.accept:.2f}"
         if self.views[view] == "reject":
@@ -143,7 +152,7 @@ class Decision:
 
 
 def odds_text(llr: float) -> str:
-    """Format the size of an LLR as odds, such as 3.4:1."""
+    """Format an LLR as odds of at least 1, such as "3.4:1"; its sign is ignored."""
     if abs(llr) > math.log(MAX_SHOWN_ODDS):
         return f"over {MAX_SHOWN_ODDS:,.0f}:1"
     odds = math.exp(abs(llr))
@@ -159,20 +168,26 @@ def decide(
 ) -> Decision:
     """Decide one trial.
 
-    With thresholds per view (`OperatingPoint.halves`): accept if the LLR of every view reaches its threshold, reject if
-    that of one view is at or below its lower threshold. A countermeasure must also let the joint LLR reach its
-    threshold. With a joint threshold: accept if the LLR reaches it. Reject if the LLR is at or below the lower
-    threshold, or if one view alone is more likely different than the same. Otherwise, and whenever a recording is
-    unusable, the verdict is inconclusive.
+    With thresholds per view (`OperatingPoint.halves`): accept if the LLR of every view reaches its
+    threshold, reject if that of any view is at or below its lower threshold. With a countermeasure,
+    the joint LLR must reach the joint threshold too.
 
-    The LLR and the probabilities come from one weighted set of hypotheses (`Answer.weights`): the LLR is the log odds
-    of the hypothesis in question, and no view is less likely the same than all views together.
+    With a joint threshold: accept if the joint LLR reaches it. Reject if the LLR is at or below the
+    lower threshold, or if one view alone is more likely different than the same.
+
+    Otherwise, and whenever a recording is unusable, the verdict is inconclusive. LLR and
+    probabilities come from one weighted set of hypotheses (`Answer.weights`): the LLR is the log
+    odds of the hypothesis in question, and no view is less likely the same than all views together.
 
     Parameters
     ----------
     answer : answer for one trial; `Answer.take` selects one of several
     point : operating point; None: that of `point_for`
     quality : quality reports of the recordings
+
+    Returns
+    -------
+    Decision
     """
     decision = decide_each(answer, [point or point_for()])[0]
     reports = list(quality)
@@ -183,10 +198,20 @@ def decide(
 
 
 def decide_each(answer: Answer, points: Sequence[OperatingPoint]) -> list[Decision]:
-    """Decide a list of trials, each at its own operating point; see `decide`."""
+    """Decide a list of trials, each at its own operating point; see `decide`.
+
+    Parameters
+    ----------
+    answer : answer for n trials
+    points : n operating points
+
+    Returns
+    -------
+    list of Decision
+    """
     if len(points) != answer.llr.size:
         raise DataError(
-            f"there are {answer.llr.size} trials and {len(points)} operating points: give one per trial"
+            f"points must have one operating point for each of {answer.llr.size} trials; got {len(points)}"
         )
     same = answer.question.same
     views = [view for view in answer.views if same is None or view in same]
@@ -231,20 +256,24 @@ def decide_each(answer: Answer, points: Sequence[OperatingPoint]) -> list[Decisi
 
 
 def _halves_of(point: OperatingPoint, views: Sequence[str]) -> dict[str, HalfThreshold]:
-    """Return the thresholds of the views that a question is about; empty if the point has a joint threshold."""
+    """Return the point's thresholds of the views in question, {view: thresholds}; empty if the
+    point has a joint threshold.
+
+    Raise `DataError` if the point lacks one of the views.
+    """
     if not point.halves:
         return {}
     missing = [view for view in views if view not in point.halves]
     if missing:
         raise DataError(
             f"the operating point has thresholds of {', '.join(point.halves)}, but the question is also about "
-            f"{missing[0]}: choose a point of the same question"
+            f"{missing[0]}: use an operating point of the same question"
         )
     return {view: point.halves[view] for view in views}
 
 
 def _probabilities(answer: Answer, views: Sequence[str]) -> dict[str, Array]:
-    """Return the posterior per set of shared views, summed over the views outside the question."""
+    """Return the posterior per set of shared views, {name: (trials)}, summed over the views outside the question."""
     ignored = set(answer.views) - set(views)
     posteriors: dict[str, Array] = {}
     for hypothesis, p in answer.posteriors().items():
@@ -254,7 +283,11 @@ def _probabilities(answer: Answer, views: Sequence[str]) -> dict[str, Array]:
 
 
 class ViewEvidence(NamedTuple):
-    """Evidence about one view: its LLR, and whether "different" is more likely than "same"."""
+    """Evidence about one view in a trial.
+
+    llr : LLR of the view
+    is_unlikely : True if "different" is more likely than "same"
+    """
 
     llr: float
     is_unlikely: bool
@@ -266,9 +299,12 @@ def _decide_halves(
     probabilities: Mapping[str, float],
     point: OperatingPoint,
 ) -> tuple[Verdict, str | None, dict[str, Verdict]]:
-    """Return the verdict about a trial with thresholds per view, its reason, and the verdict about each view.
+    """Decide a trial with thresholds per view: return its verdict, its reason, and the verdict about each view.
 
-    llr : joint LLR without the outlier probability, which only a countermeasure uses
+    llr : joint LLR without the outlier probability; only used with a countermeasure
+    evidence : {view: evidence}
+    probabilities : {name of a hypothesis: posterior}
+    point : operating point with halves
     """
     views = {view: point.halves[view].verdict(values.llr) for view, values in evidence.items()}
     failed = [view for view, view_verdict in views.items() if view_verdict == "reject"]
@@ -291,7 +327,10 @@ def _decide_trial(
     probabilities: Mapping[str, float],
     point: OperatingPoint,
 ) -> tuple[Verdict, str | None, dict[str, Verdict]]:
-    """Return the verdict about a trial with a joint threshold, its reason, and the verdict about each view."""
+    """Decide a trial with a joint threshold: return its verdict, its reason, and the verdict about each view.
+
+    The parameters are those of `_decide_halves`, with the joint LLR itself.
+    """
     verdict = point.verdict(llr)
     failed: list[str] = []
     # With a positive LLR no view can be unlikely, except by rounding.
@@ -313,7 +352,10 @@ def _decide_trial(
 
 
 def _view_verdict(evidence: ViewEvidence, llr: float, point: OperatingPoint) -> Verdict:
-    """Return accept or inconclusive for a view that is not rejected; each view of an accepted trial is accepted."""
+    """Return accept or inconclusive for a view that is not rejected; each view of an accepted trial is accepted.
+
+    llr : joint LLR of the trial
+    """
     if max(llr, evidence.llr) >= point.threshold:
         return "accept"
     return "inconclusive"
@@ -325,9 +367,11 @@ def _reason(
     evidence: Mapping[str, ViewEvidence],
     probabilities: Mapping[str, float],
 ) -> str:
-    """Return the reason of a verdict other than accept.
+    """Return the reason of a verdict other than accept, a key of `REASONS` or ``wrong_VIEW``.
 
-    If several views failed, but not all of them, the reason names the view with the lowest LLR.
+    If some but not all views failed, the reason names the failed view with the lowest LLR.
+
+    failed : views that were rejected
     """
     spoof = probabilities.get(SPOOF, 0.0)
     if spoof > 0.5:

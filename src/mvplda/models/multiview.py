@@ -308,9 +308,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
 
     def _report(self, step: Iteration) -> None:
         if self.verbose:
-            show_line(
-                f"iteration {step.number}: gained {step.gain_per_vector:+.1e} nats per vector"
-            )
+            show_line(f"iteration {step.number}: {step.gain_per_vector:+.1e} nats per vector")
         if self.callback is not None:
             self.callback(step)
 

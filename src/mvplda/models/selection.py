@@ -299,8 +299,8 @@ class _Search:
         fold_trials = held_out_trials(labels, folds=folds, enrolment=enrolment)
         if not fold_trials:
             raise DataError(
-                "no speakers can be held out to choose a model: expected at least 8 speakers, each with two vectors of "
-                "the same labels. Add speakers or vectors"
+                "no speakers can be held out: expected at least 8 speakers, each with two vectors of the same labels. "
+                "Add speakers or vectors"
             )
         speakers = encode_labels({base[0]: labels[base[0]]}).codes[base[0]]
         n_tested = [len(np.unique(speakers[trials.test])) for trials in fold_trials]

@@ -76,8 +76,7 @@ def check_trial_pairs(pairs: ArrayLike, n_enrol: int, n_test: int) -> IntArray:
         )
     if pairs.min() < 0 or pairs[:, 0].max() >= n_enrol or pairs[:, 1].max() >= n_test:
         raise DataError(
-            f"pairs must hold rows below {n_enrol} (profiles) and {n_test} (tests), and not below 0; got rows up to "
-            f"{pairs[:, 0].max()} and {pairs[:, 1].max()}, the smallest {pairs.min()}"
+            f"pairs contains a row outside the {n_enrol} profiles and {n_test} tests: rows of both count from 0"
         )
     return np.asarray(pairs, dtype=np.int64)
 

@@ -1,8 +1,9 @@
 """Training of models that are ready for use: fitted, calibrated for each question, with measured thresholds.
 
 fitting : `train`, which fits a model, calibrates it and chooses its thresholds
-experts : committees with two experts per extractor, and optionally a third whose settings are chosen
-floor : the plain mean of cosines, which every model has to beat
+experts : committees with two experts per extractor, and optionally a third whose settings are
+    chosen
+floor : baseline that every model should beat, the plain mean of cosines
 held_out : calibration, thresholds and error rates by cross-validation over people
 data : checks of training data
 """

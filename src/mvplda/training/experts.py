@@ -1,4 +1,4 @@
-"""Committees with two experts per extractor, and optionally a third whose settings are chosen on held-out people."""
+"""Committees with two experts per extractor, and optionally a third with settings chosen on held-out people."""
 
 from __future__ import annotations
 
@@ -24,20 +24,29 @@ from ..models.selection import (
 from ..preprocessing import RectifiedRoot, Reduction, standard_chain, unit_chain
 
 MAX_UNREDUCED_WIDTH = 300
-"""Largest width of a block that is modelled without reduction: wider covariances take much time for little gain."""
+"""Largest number of columns of an extractor that are modelled without reduction; wider covariances
+cost much time for little gain.
+"""
 
 DEFAULT_DIM = 150
-"""Number of principal components for maximum-likelihood models."""
+"""Largest number of principal components of the experts that reduce their vectors."""
 
 JOINT = ("views", "interaction")
-"""Structures of a chosen expert: a model of the combined label has no evidence about one view alone."""
+"""Structures of a chosen expert: views with or without interaction.
+
+A model of the combined label alone is no option, because it has no evidence about a single view.
+"""
 
 STRENGTH, WHITENED_STRENGTH = 0.6, 0.4
 KNOWN_STRENGTH = 0.2
-"""Strengths of the prior of vectors of unit length, of whitened vectors, and of views whose classes recur in use."""
+"""Strengths of the experts' priors.
+
+STRENGTH: vectors of unit length. WHITENED_STRENGTH: whitened vectors. KNOWN_STRENGTH: views whose
+classes occur again when the model is used, such as phrases.
+"""
 
 CHOSEN = "chosen"
-"""Name of the chosen expert after that of its extractor."""
+"""Word that the name of a chosen expert adds to that of its extractor."""
 
 
 def make_committee(
@@ -50,23 +59,33 @@ def make_committee(
     selections: Mapping[str, Selection] | None = None,
     **settings: Any,
 ) -> Committee:
-    """Return an unfitted committee with two experts for every extractor's block of columns.
+    """Return an unfitted committee with two experts per extractor.
 
-    Both experts are `MultiviewPLDA` models of all views, and of their interaction if there are at least two views, with
-    the isotropic prior. They differ in preprocessing: the first centres the block and scales vectors to unit length,
-    which suits public networks; the second whitens the principal components, which suits networks trained on the same
-    people.
+    Each vector is the concatenation of the extractors' vectors; the columns of one extractor are a
+    block. Both experts of a block are `MultiviewPLDA` models with the isotropic prior. They model
+    all views and, if there are several, their interaction. They differ in preprocessing:
+
+    - the first centres the block and scales vectors to unit length, which suits public networks;
+    - the second whitens the principal components, which suits networks trained on the same people.
 
     Parameters
     ----------
     blocks : {name of the extractor: number of columns}, in the order of the columns
-    views : names of the views; classes of the first, such as speakers, are new when the model is used
-    labels : labels of the training vectors, if available. The interaction is omitted if they have too few combinations
-        of classes to separate it from the views, for example if each speaker has one phrase
+    views : names of the views; classes of the first, such as speakers, are new when the model is
+        used
+    labels : labels of the training vectors, if available. If they have too few combinations of
+        classes to separate the interaction from the views, the interaction is left out; for example
+        if each speaker has one phrase
     dim : largest number of principal components of the second expert
-    point_blocks : blocks whose vectors are points in time; they have no experts, unless there is no other block
-    selections : {extractor: result of `choose_experts`}, which adds a third expert for its block
+    point_blocks : extractors whose vectors are points in time rather than of a whole recording;
+        they get no experts, unless there is no other extractor
+    selections : {extractor: result of `choose_experts`}; adds a third expert with the chosen
+        settings, unless these are those of a standard expert
     settings : keyword arguments of the `Committee`
+
+    Returns
+    -------
+    Committee
 
     Examples
     --------
@@ -113,7 +132,12 @@ def make_committee(
 
 
 def has_experts(name: str, blocks: Collection[str], point_blocks: Collection[str]) -> bool:
-    """Return whether a block has experts; blocks of points in time have none if there are other blocks."""
+    """Return whether an extractor gets experts; one with vectors of points in time gets none if there are others.
+
+    name : name of the extractor
+    blocks : names of all extractors
+    point_blocks : names of those whose vectors are points in time
+    """
     return len(blocks) == 1 or name not in point_blocks
 
 
@@ -127,11 +151,28 @@ def choose_experts(
     enrolment: int = 1,
     progress: bool = False,
 ) -> dict[str, Selection]:
-    """Choose the interaction, the noise and the ranks of a third expert of each block on held-out people.
+    """Choose the interaction, the noise and the ranks of a third expert per extractor, on held-out people.
 
-    The candidates are models fitted by maximum likelihood, and the block's two standard experts with the isotropic
-    prior. A standard expert is chosen unless the best candidate has a loss that is lower by two standard errors.
-    Raises `MvpldaError` if the data do not allow a choice, for example `DataError` if there are too few people.
+    The candidates are models fitted by maximum likelihood, and the extractor's two standard experts
+    with the isotropic prior. A standard expert is chosen unless the best candidate's loss is lower
+    by two standard errors.
+
+    Parameters
+    ----------
+    X : (n, D) vectors
+    labels : {view: (n,) labels}; classes of the first view are held out
+    blocks, point_blocks, dim : as for `make_committee`
+    enrolment : vectors per profile in the held-out trials
+    progress : whether to write progress to standard error
+
+    Returns
+    -------
+    dict of {extractor: Selection}
+
+    Raises
+    ------
+    MvpldaError
+        The data do not allow a choice; for example `DataError` if there are too few people.
     """
     structures = [JOINT[0]]
     if len(labels) > 1 and are_crossed(labels, list(labels)):
@@ -178,7 +219,11 @@ def choose_experts(
 
 
 def _prior_chains(width: int, dim: int) -> list[tuple[Pipeline, float]]:
-    """Return the preprocessing and the strength of the prior of the two experts of a block."""
+    """Return (preprocessing, strength of the prior) of the two standard experts of an extractor.
+
+    width : number of columns of the extractor
+    dim : largest number of principal components
+    """
     whitened = standard_chain(min(dim, width), length="unit")
     whitened.steps.insert(0, ("root", RectifiedRoot()))
     unit = unit_chain(MAX_UNREDUCED_WIDTH if width > MAX_UNREDUCED_WIDTH else None)
@@ -188,8 +233,11 @@ def _prior_chains(width: int, dim: int) -> list[tuple[Pipeline, float]]:
 def _components(width: int, labels: Labels, views: Sequence[str]) -> int:
     """Return the number of principal components of a chosen expert.
 
-    A full noise covariance has about components squared parameters. It is estimated from the variation within cells,
-    which has at least twice as many degrees of freedom as there are components.
+    A full noise covariance has about as many parameters as the square of this number. It is
+    estimated from the variation within cells (combinations of classes), which has at least twice as
+    many degrees of freedom as components.
+
+    width : number of columns of the extractor
     """
     cell = ":".join(views)
     table = encode_labels(labels, list(dict.fromkeys([*views, cell])))
@@ -198,11 +246,14 @@ def _components(width: int, labels: Labels, views: Sequence[str]) -> int:
 
 
 def _reduction(dim: int) -> Pipeline:
+    """Return preprocessing that reduces vectors to `dim` principal components."""
     return Pipeline([("reduce", Reduction(dim))])
 
 
 def selection_card(selections: Mapping[str, Selection]) -> Card:
-    """Return the chosen candidate per extractor, and [loss, standard error] of all candidates, by title."""
+    """Return, for a model's card, the chosen candidate per extractor, and (loss, standard error) of
+    all candidates by title.
+    """
     return {
         name: {
             "people": selection.speakers,
@@ -217,7 +268,10 @@ def selection_card(selections: Mapping[str, Selection]) -> Card:
 
 
 def selection_lines(card: Mapping[str, Any]) -> list[str]:
-    """Return one line per extractor that describes the chosen expert, from the card of a committee."""
+    """Return one line of text per extractor about its chosen expert.
+
+    card : card of a model, made by `train`
+    """
     choices = card.get("choice", {})
     if isinstance(choices, str):
         return [f"Choice of interaction, noise and ranks: {choices}"]
@@ -232,7 +286,10 @@ def selection_lines(card: Mapping[str, Any]) -> list[str]:
 
 
 def keep_few_posteriors(committee: Committee, view: str) -> None:
-    """Delete the class posteriors of `view`, whose classes are new whenever the model is used, to save memory."""
+    """Delete the class covariances of `view` in all experts to save memory.
+
+    For views whose classes are new whenever the model is used, such as speakers.
+    """
     for expert in committee.experts_.values():
         scorer: Any = scorer_of(expert)
         covariances = dict(getattr(scorer, "class_covariances_", {}))

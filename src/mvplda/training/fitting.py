@@ -1,4 +1,4 @@
-"""Fitting of models, by default committees, to vectors and labels, with calibration on held-out people."""
+"""Training of models, by default committees, on vectors and labels, with calibration on held-out people."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from .floor import FLOOR, make_cosine_floor
 from .held_out import FARS, FOLDS, Groups, calibrate_on_held_out
 
 COMMITTEE = "committee"
+"""Name of the committee among the models of `train`."""
 
 
 CHAINS: dict[str, Callable[[int | None], Pipeline]] = {
     "standard": standard_chain,
     "pyannote": pyannote_chain,
 }
-"""Preprocessings by name, as functions of the number of components to keep."""
+"""Preprocessing by name, as functions of the number of principal components to keep (None: all)."""
 
 
 def model_names() -> list[str]:
@@ -73,34 +74,49 @@ def train(
     Parameters
     ----------
     X : (n, D) vectors
-    labels : {view: (n,) labels}; classes of the first view, such as speakers, are new when the model is used
+    labels : {view: (n,) labels}; classes of the first view, such as speakers, are new when the
+        model is used
     model : one of `model_names`
-    ranks : {view: rank, or None for full} of a maximum-likelihood model. None: all views, full
+    ranks : {view: rank, or None for the largest} of a maximum-likelihood model. None: all views,
+        largest ranks
     settings : keyword arguments of the model's class
-    reduce : number of whitened principal components that a model other than a committee or cosine is fitted to
-    chain : preprocessing of such a model, a key of `CHAINS`. None: "standard" with `reduce`, else none
-    blocks : {extractor: columns} in the order of the columns, if the vectors concatenate those of several extractors
-    point_blocks : blocks whose vectors are points in time; in a committee, only the expert `default` compares these
-    enrolment : vectors per profile in the held-out trials, as in use
-    folds : number of folds of held-out people; 0: neither calibration nor thresholds. None: 4 for a committee, and for
-        a cosine with labels, because its scores are not likelihood ratios; 0 for other models
-    choose : add a third expert per extractor of a committee, whose interaction, noise and ranks are chosen on held-out
-        people (`select_model`). Requires at least 8 people; the card lists all candidates
+    reduce : number of whitened principal components that a model other than committee and cosine is
+        fitted to
+    chain : preprocessing of such a model, a key of `CHAINS`. None: "standard" with `reduce`, else
+        none
+    blocks : {extractor: number of columns} in the order of the columns, if the vectors concatenate
+        those of several extractors
+    point_blocks : extractors whose vectors are points in time; in a committee, only the expert
+        `default` compares these
+    enrolment : vectors per profile in the held-out trials; pass the number that will be used
+    folds : number of folds of held-out people; 0: neither calibration nor thresholds. None: 4 for a
+        committee, and for a cosine with labels, because its scores are not likelihood ratios; 0 for
+        other models
+    choose : add a third expert per extractor of a committee, whose interaction, noise and ranks are
+        chosen on held-out people (`select_model`). Requires at least 8 people; the card lists all
+        candidates
     fars : false-acceptance rates to compute thresholds for, the default threshold first
     extractor : name of the extractor of the vectors
     default : fitted model of the same vectors, which becomes another expert of a committee
-    calibrator : unfitted calibrator; a copy is fitted for each question. None: a `HypothesisCalibrator`
+    calibrator : unfitted calibrator; a copy is fitted for each question. None: a
+        `HypothesisCalibrator`
     progress : whether to write a line to standard error per step
-    groups : {speaker: sex}: points hold for impostors of the same sex too; None: not distinguished
+    groups : {speaker: sex}: error rates are also measured for impostors of the same sex, and
+        thresholds hold for them too; None: not distinguished
+
+    Returns
+    -------
+    Bundle
     """
     vectors = np.asarray(X)
-    # the names of the columns of a table are checked whenever the model scores
+    # a table has column names, which the fitted model checks in later calls
     table = X if hasattr(X, "columns") else vectors
     columns = {view: np.asarray(column) for view, column in labels.items()}
     check_training_data(vectors, columns, needed=needs_labels(model) or bool(folds))
     if chain is not None and (chain not in CHAINS or model == COMMITTEE or not needs_labels(model)):
         raise ParameterError(
-            f"chain is {chain!r}; expected one of {list(CHAINS)}, and a model other than committee and cosine"
+            f"chain must be one of {list(CHAINS)}, for a model other than committee and cosine; got {chain!r} "
+            f"for model {model!r}"
         )
     if model == COMMITTEE:
         options = {"enrolment": enrolment, **(settings or {})}
@@ -143,11 +159,18 @@ def train_cosine_floor(
     progress: bool = False,
     groups: Groups | None = None,
 ) -> Bundle:
-    """Calibrate the plain mean of cosines and choose its thresholds as `train` does.
+    """Calibrate the plain mean of cosines, and choose its thresholds as `train` does.
 
-    A model with more errors than this floor is not worth its training.
+    It is the baseline (floor) of all models: one with more errors is not worth its training.
 
-    blocks, block_views, point_blocks : see `make_cosine_floor`; other parameters: see `train`
+    Parameters
+    ----------
+    X, labels, enrolment, folds, fars, extractor, progress, groups : as for `train`
+    blocks, block_views, point_blocks : as for `make_cosine_floor`
+
+    Returns
+    -------
+    Bundle
     """
     check_training_data(X, labels)
     sizes = blocks or {"vectors": X.shape[1]}
@@ -168,16 +191,21 @@ def train_cosine_floor(
 
 
 def _fit(bundle: Bundle, X: Any, labels: Columns, model: str, progress: bool) -> None:
-    """Fit a bundle, and describe its model and data on its card."""
+    """Fit a bundle, and describe its model and training data on its card.
+
+    X : (n, D) vectors, or a table with named columns
+    model : name of the model
+    progress : whether to write progress to standard error
+    """
     if progress:
         show_fit(f"fitting {model} to {len(X)} vectors", bundle.scorer)
     with warnings.catch_warnings():
         if model == COMMITTEE:
-            # the card states once that people are few
+            # the card has one warning about few people for all experts
             warnings.simplefilter("ignore", MvpldaWarning)
         bundle.fit(X, labels or None)
     if hasattr(bundle.scorer, "verbose"):
-        # models of folds are clones, and their iterations are not shown
+        # models of folds are clones of this scorer; do not show their iterations
         bundle.scorer.set_params(callback=None, verbose=0)
     if isinstance(bundle.fitted_scorer, Committee):
         keep_few_posteriors(bundle.fitted_scorer, next(iter(labels)))
@@ -194,7 +222,7 @@ def _scorer_bundle(
     reduce: int | None,
     chain: str | None,
 ) -> Bundle:
-    """Return an unfitted scorer other than a committee in a bundle."""
+    """Return an unfitted bundle of a scorer other than a committee; the parameters are those of `train`."""
     if model not in find_scorers():
         raise ParameterError(
             f"unknown model {model!r}; available models: {', '.join(model_names())}"
@@ -218,11 +246,15 @@ def _committee_bundle(
     choose: bool,
     progress: bool,
 ) -> Bundle:
-    """Return an unfitted committee in a bundle, whose card has the choice of experts."""
+    """Return an unfitted bundle of a committee, whose card describes the choice of experts.
+
+    settings : keyword arguments of the `Committee`; the other parameters are those of `train`
+    """
     check_setting_names(Committee, settings, ("experts", "columns"))
     if sum(blocks.values()) != X.shape[1]:
         raise ParameterError(
-            f"the blocks have {sum(blocks.values())} columns together, the vectors {X.shape[1]}"
+            f"blocks must add up to the {X.shape[1]} columns of the vectors; got {sum(blocks.values())} columns in "
+            f"{dict(blocks)}"
         )
     selections: dict[str, Selection] = {}
     card: dict[str, object] = {}
@@ -233,7 +265,7 @@ def _committee_bundle(
             )
             card["choice"] = selection_card(selections)
         except MvpldaError as error:
-            # a committee does without: its two experts are defined for any data
+            # the committee is trained without chosen experts: its standard experts are defined for any data
             card["choice"] = f"none: {error}"
     committee = make_committee(
         blocks,
@@ -243,14 +275,14 @@ def _committee_bundle(
         selections=selections,
         **settings,
     )
-    # a model of phrases has no evidence if people have none
+    # the default model can be an expert only if the data have labels of all its views
     if default is not None and set(default.views_) <= set(labels):
         committee.experts = {**committee.experts, "default model": AdaptedExpert(default)}
     return Bundle(None, committee, card=card)
 
 
 def show_fit(title: str, scorer: Any) -> None:
-    """Write a title to standard error; the fit then writes one line per iteration, or per expert and fold."""
+    """Write a title to standard error, and make the scorer's fit write progress below it."""
     show_line(title)
     if hasattr(scorer, "verbose"):
         scorer.verbose = 1

@@ -1,4 +1,4 @@
-"""The floor of all models: the plain mean of the networks' cosines, with nothing trained but its calibration."""
+"""Baseline of all models, their "floor": the plain mean of the extractors' cosines; only its calibration is trained."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from ..models import Committee, CosineScorer
 
 FLOOR = "plain mean of cosines"
-"""Name of the model on its card and in reports."""
+"""Name of the baseline on its card and in reports."""
 
 
 def make_cosine_floor(
@@ -16,17 +16,22 @@ def make_cosine_floor(
     block_views: Mapping[str, Sequence[str]] | None = None,
     point_blocks: Collection[str] = (),
 ) -> Committee:
-    """Return an unfitted committee of cosines: per view, the plain mean over the networks of that view.
+    """Return an unfitted committee of cosines: per view, the plain mean over the extractors of that view.
 
-    The cosines are those of vectors less the mean of all training vectors, which are the enrolled people of a setup.
+    The mean of all training vectors, which are the enrolled people of a setup, is subtracted first.
 
     Parameters
     ----------
     blocks : {name of the extractor: number of columns}, in the order of the columns
     views : names of the views
-    block_views : {name of the extractor: views that its vectors distinguish}; extractors without an entry count for all
-        views
-    point_blocks : blocks whose vectors are points in time; their last column, the seconds, is left out
+    block_views : {name of the extractor: views that its vectors distinguish}; extractors without an
+        entry count for all views
+    point_blocks : extractors whose vectors are points in time; their last column, the time in
+        seconds, is left out
+
+    Returns
+    -------
+    Committee
 
     Examples
     --------

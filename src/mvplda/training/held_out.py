@@ -40,24 +40,27 @@ from .data import count_named
 R = TypeVar("R")
 
 Groups = Mapping[str, str]
-"""Group of each speaker, such as the sex."""
+"""Group of each speaker, {speaker: group}, such as the sex."""
 
 SAME_SEX, OTHER_SEX = ", same sex", ", other sex"
-"""Ends of the names of kinds of impostors, if speakers have groups."""
+"""Endings of the names of kinds of impostors if speakers have groups: same group as the owner, or another one."""
 
 FOLDS = 4
 MIN_HELD_OUT_SPEAKERS = 8
-"""Fewest speakers for held-out evaluation: at least two folds of four people are needed."""
+"""Smallest number of speakers for held-out evaluation: two folds of four people."""
 
 OUTLIER_PRIOR = 0.05
-"""Prior of the outlier probability of a calibration. It is smaller than Jeffreys' 0.5, because twenty held-out speakers
-have hundreds of recordings, and most outliers are single recordings, not whole speakers."""
+"""Prior of the outlier probability of a calibration, in trials.
+
+Smaller than Jeffreys' 0.5, because twenty held-out speakers have hundreds of recordings, and most
+outliers are single recordings, not whole speakers.
+"""
 
 MIN_THRESHOLD_SPEAKERS = 20
-"""Fewest speakers for measuring thresholds; with fewer, a pre-trained model keeps its thresholds."""
+"""Smallest number of speakers for new thresholds of a pre-trained model; with fewer, it keeps its thresholds."""
 
 HELD_OUT = "people who were held out in turn"
-"""Basis of thresholds that were measured on the speakers of the deployment."""
+"""Origin of measured thresholds, in words: `OperatingPoint.basis`."""
 
 FARS = (0.01, 0.05, 0.02, 0.005, 0.001)
 """False-acceptance rates of the measured operating points; the first is the default."""
@@ -67,7 +70,12 @@ MAX_FOLD_TESTS, MAX_FOLD_TRIALS = 1000, 10_000
 
 
 class HeldOutEvidence(NamedTuple):
-    """Evidence of trials before calibration: log-likelihoods, near-match evidence, and amounts of evidence."""
+    """Evidence of trials before calibration.
+
+    logs : {hypothesis: (n,) log-likelihoods}
+    near_matches : near-match evidence; None: the model has none
+    measures : {name: (n,) amounts of evidence}
+    """
 
     logs: LogLikelihoods
     near_matches: NearMatches | None
@@ -75,9 +83,9 @@ class HeldOutEvidence(NamedTuple):
 
 
 class HeldOutScores(NamedTuple):
-    """Calibrated LLRs of trials for a question.
+    """Calibrated LLRs of held-out trials for one question.
 
-    same : views of the question
+    same : views in question
     llrs : (n,) joint LLRs
     halves : {view: (n,) LLRs of the view alone}, see `Answer.half_llr`
     """
@@ -88,18 +96,25 @@ class HeldOutScores(NamedTuple):
 
 
 class HeldOutModels:
-    """Trials among held-out speakers, and one model per fold, trained without the fold's speakers.
-
-    There are no trials if there are too few speakers.
-
-    truth : (n,) number of the true hypothesis of each trial
-    people : (2, n) speakers of the enrolment and of the test of each trial
+    """Trials among held-out speakers, with one model per fold that is trained without the fold's speakers.
 
     Parameters
     ----------
     fit_model : function that fits a model to vectors and labels, and returns it
+    X : (n, D) vectors
+    labels : {view: (n,) labels}; classes of the first view are held out
+    enrolment : vectors per profile
+    folds : largest number of folds
     title : start of the lines that show progress; empty: no progress
-    groups : {speaker: sex, or another group}: impostors of the owner's group are a kind of their own; None: no groups
+    groups : {speaker: sex, or another group}: impostors of the owner's group are a kind of their
+        own; None: no groups
+
+    Attributes
+    ----------
+    trials : list of HeldOutTrials, one per fold; empty if there are too few speakers
+    models : list of Bundle, one per fold
+    truth : (trials,) number of the true hypothesis of each trial
+    people : (2, trials) speaker of the enrolment and of the test of each trial
     """
 
     def __init__(
@@ -140,7 +155,9 @@ class HeldOutModels:
         self.people = np.stack([np.concatenate(enrolled), np.concatenate(tested)])
 
     def kinds(self) -> Names:
-        """Return the kind of each trial (n,), see `mvplda.kinds.kinds_by_pattern`: TC, TW, IC or IW for two views."""
+        """Return the kind of each trial, (trials,): TC, TW, IC or IW for two views (see
+        `mvplda.kinds.kinds_by_pattern`).
+        """
         views = list(self.labels)
         names = kinds_by_pattern(views)
         hypotheses = self.trials[0].hypotheses
@@ -148,7 +165,10 @@ class HeldOutModels:
         return np.take(kinds, self.truth)
 
     def kinds_by_group(self) -> Names:
-        """Return the kind of each trial (n,); kinds of impostors end in ", same sex" or ", other sex" with groups."""
+        """Return the kind of each trial, (trials,), where kinds of impostors end in ", same sex" or ", other sex".
+
+        Without groups, and for speakers of unknown group, kinds have no ending.
+        """
         kinds = self.kinds()
         if self.groups is None:
             return kinds
@@ -161,7 +181,7 @@ class HeldOutModels:
         return np.char.add(kinds.astype(np.str_), endings)
 
     def is_target(self, same: Sequence[str]) -> BoolArray:
-        """Return an (n,) mask of the trials whose two sides have the same classes in all views of a question."""
+        """Return a mask (trials,) of the trials whose two sides have the same class in each of the views `same`."""
         agrees = [set(same) <= set(shared) for shared in self.trials[0].hypotheses]
         return np.take(agrees, self.truth)
 
@@ -190,8 +210,9 @@ class HeldOutModels:
         )
 
     def scores(self, same: Hypothesis, named: Sequence[str]) -> HeldOutScores:
-        """Return the LLRs of all trials, each by the model of its fold.
+        """Return the LLRs of all trials for a question, each by the model of its fold.
 
+        same : views in question
         named : views in which profiles are enrolled with labels
         """
 
@@ -215,7 +236,13 @@ class HeldOutModels:
         known: Sequence[str],
         named: Sequence[str],
     ) -> list[R]:
-        """Return the answer of each fold's model to a question about the trials of the fold."""
+        """Return, per fold, the result of `ask` for the fold's model and trials.
+
+        ask : function of model, enrolled profiles, tests, question and pairs
+        same : views in question; None: all
+        known : views in which each profile claims a known class
+        named : views in which profiles are enrolled with labels
+        """
         answers = []
         line = Progress(f"{self.title}: scoring held-out people", len(self.trials))
         for number, (model, trials) in enumerate(zip(self.models, self.trials, strict=True), 1):
@@ -236,9 +263,11 @@ class HeldOutModels:
     def measure(
         self, scores: Mapping[str, HeldOutScores], fars: Sequence[float]
     ) -> tuple[dict[str, list[OperatingPoint]], Card]:
-        """Return operating points for the worst kind of impostor, and error rates for the card.
+        """Return operating points and error rates on the held-out trials.
 
-        scores : LLRs by key of a question
+        scores : {key of a question: its LLRs}
+        fars : false-acceptance rates of the worst kind of impostor, one per operating point
+        return : {key of a question: operating points}, and entries for the model's card
         """
         points: dict[str, list[OperatingPoint]] = {}
         errors: dict[str, Card] = {}
@@ -264,7 +293,14 @@ class HeldOutModels:
         return points, {"held_out": card}
 
     def _eers(self, scores: HeldOutScores, kinds: Names) -> dict[str, float]:
-        """Return the EER of each kind of impostor: by the LLR of the view that differs, or the joint LLR of several."""
+        """Return the EER of each kind of impostor.
+
+        If a kind differs from the owner in one view, the LLR of this view decides, else the joint
+        LLR.
+
+        scores : LLRs for one question
+        kinds : (trials,) kind of each trial, targets first
+        """
         eers = {}
         for name in np.unique(kinds[kinds != TARGET]).tolist():
             rows = kinds == name
@@ -274,9 +310,15 @@ class HeldOutModels:
         return eers
 
     def _point(self, scores: HeldOutScores, kinds: Names, far: float) -> OperatingPoint:
-        """Return the point for a false-acceptance rate of the worst kind of impostor, and the error rates at it.
+        """Return the operating point for a false-acceptance rate of the worst kind of impostor,
+        with measured error rates.
 
-        Each view has thresholds of its own, if there are impostors in which only it differs.
+        It has one threshold per view if for every view there are impostors who differ in this view
+        only, else a joint threshold.
+
+        scores : LLRs for one question
+        kinds : (trials,) kind of each trial
+        far : largest false-acceptance rate
         """
         others = {
             view: self.is_target([other for other in scores.same if other != view])
@@ -293,7 +335,8 @@ class HeldOutModels:
     ) -> OperatingPoint:
         """Return the point with a threshold per view, each measured on impostors who differ in this view only.
 
-        others : {view: (n,) mask of the trials whose other views are the same}
+        scores, kinds, far : see `_point`
+        others : {view: (trials,) mask of the trials whose other views are the same}
         """
         people = len(np.unique(self.people))
         accepts = {}
@@ -303,7 +346,7 @@ class HeldOutModels:
                 llrs, kinds[rows], far, *self.people[:, rows], lowest=LOWEST_THRESHOLD
             )
             accepts[view] = point.threshold
-        # impostors in several views may pass more often than the others: raise all thresholds
+        # impostors who differ in several views may be accepted more often: then raise all thresholds
         whole = self._decisions(scores, accepts, kinds, far)
         while 0 < whole.threshold < np.inf:
             accepts = {
@@ -325,17 +368,24 @@ class HeldOutModels:
     def _decisions(
         self, scores: HeldOutScores, accepts: Mapping[str, float], kinds: Names, far: float
     ) -> ThresholdPoint:
-        """Return the error rates of decisions by the thresholds of all views.
+        """Return the error rates of decisions that accept a trial if the LLR of every view reaches its threshold.
 
-        A trial is accepted if its smallest margin is at least 0. The threshold of the margins is 0 if no kind of
-        impostor is accepted more often than `far`, and higher otherwise.
+        The result's `threshold` is 0 if no kind of impostor is accepted more often than `far`. Else
+        it is the amount by which all thresholds must rise.
+
+        accepts : {view: threshold}
+        kinds, far : see `_point`
         """
         margins = np.min([scores.halves[view] - accept for view, accept in accepts.items()], axis=0)
         return threshold_for(margins, kinds, far, *self.people, lowest=0.0)
 
 
 def _rates(point: ThresholdPoint, people: int) -> MeasuredRates:
-    """Return the error rates at a threshold; the warning has the number of held-out people, not the effective one."""
+    """Return the error rates measured at a threshold; their warning counts all held-out people.
+
+    point : threshold with its error rates
+    people : number of held-out people
+    """
     return MeasuredRates(
         far={
             kind: RateInterval(rate.estimate, rate.low, rate.high)
@@ -358,13 +408,25 @@ def calibrate_on_held_out(
     progress: bool = False,
     groups: Groups | None = None,
 ) -> None:
-    """Add calibrations, operating points and a card to a fitted bundle, from held-out speakers.
+    """Add calibrations, operating points and error rates from held-out speakers to a fitted bundle.
 
-    The speakers of each fold are scored by a model that is trained on the other folds, including the weights of a
-    committee. So every speaker is evaluated by a model without data of that speaker.
+    The speakers of each fold are scored by a model trained on the other folds, including the
+    weights of a committee. So every speaker is evaluated by a model without data of that speaker.
+    With too few speakers, the card states that there is no calibration.
 
-    calibrator : unfitted calibrator; a copy is fitted for each question. None: a `HypothesisCalibrator`
-    groups : {speaker: sex}: the points hold for impostors of the same sex too; None: not distinguished
+    Parameters
+    ----------
+    bundle : fitted bundle, changed in place
+    X : (n, D) vectors that it was fitted to
+    labels : {view: (n,) labels}; classes of the first view are held out
+    enrolment : vectors per profile
+    folds : largest number of folds
+    fars : false-acceptance rates of the operating points, the default first
+    calibrator : unfitted calibrator; a copy is fitted for each question. None: a
+        `HypothesisCalibrator`
+    progress : whether to write progress to standard error
+    groups : {speaker: sex}: error rates are also measured for impostors of the same sex, and
+        thresholds hold for them too; None: not distinguished
     """
     card = dict(bundle.card or {})
     columns = {view: column for view, column in labels.items() if view in bundle.views}
@@ -373,14 +435,14 @@ def calibrate_on_held_out(
     held = HeldOutModels(partial(_fold_model, bundle), X, columns, enrolment, folds, title, groups)
     if not held.trials:
         none = (
-            f"none: it takes {MIN_HELD_OUT_SPEAKERS} people or more with two recordings of the same, "
+            f"none: it needs at least {MIN_HELD_OUT_SPEAKERS} people with two recordings of the same labels each, "
             "to hold some out"
         )
         bundle.card = {**card, "calibration": none}
         return
     calibrations: dict[str, Calibrator] = {}
     scores: dict[str, HeldOutScores] = {}
-    # nothing is known of a trial, or the class of the second view, whose classes occur again in use
+    # two cases: no known classes, or known classes of the second view, which occur again in use
     questions_by_known: dict[Hypothesis, list[Hypothesis]] = {(): questions_about(views)}
     if len(views) == 2:
         questions_by_known[views[1:]] = [views]
@@ -388,7 +450,7 @@ def calibrate_on_held_out(
         try:
             logs, near_matches, measures = held.evidence(known)
         except LabelError:
-            # the scorer has no known classes, or each phrase has a single speaker, who is held out
+            # LabelError: the scorer has no known classes, or each phrase has a single speaker, who is held out
             if not known:
                 raise
             continue
@@ -430,13 +492,23 @@ def deploy_on_speakers(
     progress: bool = False,
     groups: Groups | None = None,
 ) -> Bundle:
-    """Adapt a bundle, trained on other data, to the domain of these speakers; return it with its error rates for them.
+    """Adapt a bundle that was trained on other data to the domain of these speakers, and measure
+    its error rates on them.
 
-    To measure the error rates, the speakers of each fold are scored in the domain of the other folds. The calibration
-    of the bundle is not changed, nor are its thresholds if there are fewer than `MIN_THRESHOLD_SPEAKERS` speakers.
+    The speakers of each fold are scored in the domain of the other folds. The calibration of the
+    bundle does not change. Nor do its thresholds if there are fewer than `MIN_THRESHOLD_SPEAKERS`
+    speakers.
 
-    labels : {view: (n,)} of the bundle's views, the speaker's first; views may be missing
-    groups : {speaker: sex}, see `calibrate_on_held_out`
+    Parameters
+    ----------
+    bundle : fitted bundle
+    X : (n, D) vectors
+    labels : {view: (n,)} of the bundle's views, the speaker first; views may be missing
+    enrolment, fars, progress, groups : as for `calibrate_on_held_out`
+
+    Returns
+    -------
+    Bundle, a new one
     """
     columns = {view: column for view, column in labels.items() if view in bundle.views}
     views = tuple(columns)
@@ -460,19 +532,19 @@ def deploy_on_speakers(
 
 
 def _deployed_on(bundle: Bundle, X: Array, labels: Columns) -> Bundle:
-    """Return the bundle, adapted to the domain of the labelled vectors."""
+    """Return the bundle, adapted to the domain of labelled vectors (the first view is the speaker)."""
     speaker, *other_views = labels
     known = {view: labels[view] for view in other_views}
     return bundle.deployed(bundle.enrol(X, labels[speaker], known or None))
 
 
 def questions_about(views: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the views of each question: all views together, and each alone."""
+    """Return the views of each question: all views together, and each view alone."""
     return list(dict.fromkeys([tuple(views), *((view,) for view in views)]))
 
 
 def _fold_model(bundle: Bundle, X: Array, labels: Columns) -> Bundle:
-    """Return the same kind of model fitted to the vectors of a fold."""
+    """Return a model with the settings of `bundle`, fitted to the vectors of a fold."""
     model = Bundle(clone(bundle.preprocessing, safe=False), clone(bundle.scorer))
     is_learnt = getattr(bundle.scorer, "weights", None) == "learnt"
     people = count_named(next(iter(labels.values())))
