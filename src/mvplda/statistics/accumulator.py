@@ -35,31 +35,32 @@ from ..labels import check_view_names, distinct
 from ..vector_checks import as_vectors
 
 SecondMoment = Literal["full", "diagonal"]
-"""Whether second moments are a matrix, or its diagonal alone."""
+"""Kind of second moments: a full matrix, or only its diagonal."""
 
 BLOCK_BYTES = 4 * 2**20
-"""Bytes of vectors that are summed at a time, so that they stay in the cache."""
+"""Number of bytes of vectors that are summed at a time, so that they stay in the processor's cache."""
 
 SHIFT = 32
-"""Bits of the second class number in the key of a cell."""
+"""Number of bits for the second class number in the key of a cell (pair of classes)."""
 
 PENDING = 2**18
-"""Number of counts of cells after which counts of equal cells are added up."""
+"""Number of counts of cells (pairs of classes) after which counts of equal cells are merged."""
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Sufficient statistics of n labelled vectors, about a common origin: the input of EM.
+    """Sufficient statistics of n labelled vectors x about a common origin: the input of EM.
 
     n : number of vectors
     total : (D,) sum of x
-    scatter : (D,) or (D, D) sum of x^2 or of x x'
-    counts : per view (C_k,), number of vectors in every class
-    sums : per view (C_k, D), sum of x over every class
-    cooccurrence : for k < l a sparse (C_k, C_l), number of vectors in class c of k and class d of l
+    scatter : sum of x x' (D, D), or its diagonal (D,)
+    counts : per view (classes,) number of vectors in each class
+    sums : per view (classes, D) sum of x in each class
+    cooccurrence : {(k, l): (classes of view k, classes of view l) sparse} numbers of vectors in
+        both classes, for k < l
 
-    `total`, `scatter` and `sums` may be torch tensors, all on one device; the E and M steps then run on that device.
-    Counts are always NumPy arrays, because the design is computed from them.
+    `total`, `scatter` and `sums` may be torch tensors, all on one device; the E and M steps then
+    run on that device. Counts are always NumPy arrays, because the design is computed from them.
     """
 
     n: int
@@ -76,22 +77,24 @@ class Sums:
 
     @property
     def dimension(self) -> int:
-        """Width D of the vectors."""
+        """Number of dimensions D of the vectors."""
         return len(self.total)
 
     @cached_property
     def xp(self) -> Numpy | Torch:
-        """Array library of these sums (see ``backend``)."""
+        """Backend of these sums: NumPy, or a torch device (see ``backend``)."""
         return own_namespace(self.total)
 
     def on_host(self) -> Sums:
-        """Return the sums as NumPy arrays."""
+        """Return the same sums as NumPy arrays."""
         sums = tuple(to_host(class_sums) for class_sums in self.sums)
         total = to_host(self.total)
         return Sums(self.n, total, to_host(self.scatter), self.counts, sums, self.cooccurrence)
 
     def together(self, k: int, l: int) -> sparse.csr_array:
-        """Return the co-occurrence N_kl of two different views, in either order."""
+        """Return the numbers of vectors that classes of views k and l share, (classes of k, classes
+        of l), in either order.
+        """
         if k < l:
             return self.cooccurrence[k, l]
         return self.cooccurrence[l, k].T.tocsr()
@@ -108,7 +111,7 @@ class Sums:
         return self.xp.einsum("dm,dm->d", left, right)
 
     def scatter_about(self, mean: AnyArray) -> AnyArray:
-        """Return the sum of (x - mean)(x - mean)', or its diagonal if the scatter is diagonal."""
+        """Return the sum over vectors x of (x - mean)(x - mean)', or its diagonal if the scatter is diagonal."""
         if not self.has_products:
             return self.scatter - 2 * mean * self.total + self.n * mean**2
         # Both mixed terms take half of n mean mean'.
@@ -117,7 +120,7 @@ class Sums:
 
 
 def origin_near(vectors: Array) -> Array:
-    """Return a point near the vectors: their mean, with 0 in columns without a finite mean."""
+    """Return the mean of vectors (n, D), with 0 in columns where it is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         mean = vectors.mean(axis=0)
     return np.where(np.isfinite(mean), mean, 0.0)
@@ -126,13 +129,14 @@ def origin_near(vectors: Array) -> Array:
 class Accumulator:
     """Sums of labelled vectors, accumulated in float64 in one pass over blocks of NumPy arrays.
 
-    float32 vectors are multiplied as float32 and summed as float64. `DeviceAccumulator` does the same for tensors.
+    float32 vectors are multiplied as float32 and summed as float64. `DeviceAccumulator` does the
+    same for tensors.
 
     Parameters
     ----------
-    dimension : width of the vectors
-    classes : number of classes per view, interactions included; or only the names of the views, and the sums grow as
-        larger class numbers appear
+    dimension : number of dimensions of the vectors
+    classes : {view: number of classes}, interactions included; or only the names of the views, and
+        the sums grow as larger class numbers appear
     second_moment : ``"full"`` for any noise; ``"diagonal"`` suffices for diagonal noise
     """
 
@@ -150,7 +154,7 @@ class Accumulator:
                 f"second_moment must be 'full' or 'diagonal'; got {second_moment!r}"
             )
         if not classes:
-            raise ParameterError("there is no view: pass the name of at least one")
+            raise ParameterError("classes is empty: pass the name of at least one view")
         self.sizes = dict(classes) if isinstance(classes, Mapping) else dict.fromkeys(classes, 0)
         self.views = tuple(self.sizes)
         check_view_names(self.views)
@@ -160,7 +164,7 @@ class Accumulator:
         self._reset()
 
     def _reset(self) -> None:
-        """Empty all sums; the origin stays."""
+        """Set all sums to zero; the origin stays."""
         self.n = 0
         self._rows = 0
         self._scatter: AnyArray = np.empty(0)
@@ -170,12 +174,25 @@ class Accumulator:
 
     @np.errstate(over="ignore", invalid="ignore")
     def add(self, X: ArrayLike, codes: Mapping[str, AnyArray]) -> None:
-        """Add vectors, (n, D), with class numbers for every view, (n,) each."""
+        """Add vectors with their class numbers.
+
+        Parameters
+        ----------
+        X : (n, D) vectors
+        codes : {view: (n,) class numbers}, for every view
+
+        Raises
+        ------
+        DataError
+            Vectors have another width, or contain NaN, infinity or numbers whose squares overflow.
+        LabelError
+            Class numbers are missing.
+        """
         vectors = self._vectors(X)
         n, D = vectors.shape
         if self.dimension != D:
             raise DataError(
-                f"the vectors have width {D}; those before have {self.dimension}: add vectors of one width"
+                f"vectors must have {self.dimension} dimensions, as those added before; got {D}"
             )
         numbers = [self._numbers(view, codes, n) for view in self.views]
         if not self._sums:
@@ -206,7 +223,11 @@ class Accumulator:
             pairs.add(*self._cells(numbers[k], numbers[l]))
 
     def _raise_not_finite(self, block: AnyArray, start: int) -> None:
-        """Raise an error with the row of the first vector that is not finite, or the rows whose squares overflow."""
+        """Raise `DataError` that names the first vector with NaN or infinity, or the rows whose squares overflow.
+
+        block : (rows, D) vectors
+        start : number of the block's first row in the array that is being added
+        """
         first = self._rows + start
         finite = to_host(namespace(block).isfinite(block).all(axis=1))
         if not finite.all():
@@ -220,11 +241,11 @@ class Accumulator:
         )
 
     def _vectors(self, X: Any) -> Any:
-        """Return the vectors as a float array (n, D); raise an error if they are not."""
+        """Return vectors as a float array (n, D); raise an error for anything else."""
         return as_vectors(X)
 
     def _numbers(self, view: str, codes: Mapping[str, AnyArray], n: int) -> AnyArray:
-        """Return the class numbers of a view; raise `LabelError` unless there is one per vector."""
+        """Return the class numbers of a view, (n,); raise `LabelError` if they are missing or not n."""
         if view not in codes:
             raise LabelError(
                 f"there are no class numbers of view {view!r}, only of {sorted(codes)}: pass codes for every view"
@@ -236,13 +257,15 @@ class Accumulator:
         return codes[view]
 
     def _zeros(self, vectors: Any, *shape: int) -> AnyArray:
-        """Return float64 zeros on the device of the vectors."""
+        """Return float64 zeros of this shape, on the device of the vectors."""
         return np.zeros(shape)
 
     def _shift(self, first: Any) -> Any:
-        """Return the origin in the precision of the vectors, or in float64 if rounding would move it.
+        """Return the origin, (D,), in the precision of the vectors; in float64 if rounding would change it.
 
-        The first vectors determine the origin.
+        The first vectors that are added determine the origin.
+
+        first : (rows, D) first rows of an array that is being added
         """
         if self.origin is None:
             self.origin = origin_near(to_host(first).astype(np.float64))
@@ -253,16 +276,20 @@ class Accumulator:
         return like(shift if exact else self.origin, first)
 
     def _squares(self, block: Any) -> AnyArray:
-        """Return the second moment of a block: a diagonal, or a matrix whose lower triangle is valid."""
+        """Return the second moment of a block: the diagonal, or a matrix of which only the lower triangle is valid."""
         if self.second_moment == "diagonal":
             return np.einsum("nd,nd->d", block, block)
         if block.dtype == np.float64:
-            # BLAS computes one triangle, in half of the time of the product.
+            # BLAS computes a single triangle, which takes half of the time of the full product.
             return dsyrk(1.0, block.T).T
         return block.T @ block
 
     def _add_classes(self, k: int, codes: Any, block: Any) -> None:
-        """Add a block to the counts and sums of the classes of view k."""
+        """Add a block of vectors to the counts and sums of the classes of view k.
+
+        codes : (rows,) class numbers
+        block : (rows, D) vectors
+        """
         first = int(codes.min())
         size = int(codes.max()) + 1
         if size > len(self._counts[k]):
@@ -282,7 +309,10 @@ class Accumulator:
         self._sums[k][classes] += one_hot(codes, len(counts), block.dtype) @ block
 
     def _cells(self, rows: Any, columns: Any) -> tuple[IntArray, IntArray]:
-        """Return the distinct pairs of class numbers as keys ``row << SHIFT | column``, and the count of each."""
+        """Return the distinct pairs of class numbers as keys ``row << SHIFT | column``, and how often each occurs.
+
+        rows, columns : (n,) class numbers in two views
+        """
         # one integer per cell sorts faster than a pair
         cells, _, counts = distinct((rows.astype(np.int64) << SHIFT) | columns)
         return cells, counts
@@ -308,17 +338,20 @@ class Accumulator:
 
 
 class _Pairs:
-    """Co-occurrence counts of two views, as a list of keys and counts; duplicate keys are merged from time to time."""
+    """Numbers of vectors per pair of classes of two views, stored as keys (see `Accumulator._cells`) and counts.
+
+    Equal keys of different blocks are merged from time to time.
+    """
 
     def __init__(self) -> None:
         self.batches: list[tuple[IntArray, IntArray]] = []
         self.pending = 0
 
     def add(self, keys: IntArray, counts: IntArray) -> None:
-        """Add the distinct cells of a block."""
+        """Add the distinct keys of a block, with their counts."""
         self.batches.append((keys, counts))
         self.pending += len(keys)
-        # Waiting for as many new cells as there are merged ones keeps the total time linear, up to a logarithm.
+        # Merging only after as many new cells as merged ones keeps the total time linear, up to a logarithm.
         if self.pending > PENDING + len(self.batches[0][0]):
             self.batches = [self._merged()]
             self.pending = 0
@@ -331,7 +364,7 @@ class _Pairs:
         return keys[order][first], np.add.reduceat(counts[order], first)
 
     def table(self, shape: tuple[int, int]) -> sparse.csr_array:
-        """Return the counts as a sparse table."""
+        """Return the counts as a sparse table of this shape."""
         keys, counts = self._merged()
         columns = keys & (2**SHIFT - 1)
         # Keys are sorted by row, so that the rows of a CSR table end where the next row begins.

@@ -1,6 +1,7 @@
 """Classes that appear batch by batch, and sums and differences of statistics with different classes.
 
-`GrowingClasses` numbers names in order of appearance and sorts them at the end.
+`GrowingClasses` numbers class names in order of appearance and sorts them at the end. `merge` and
+`subtract` combine the statistics of several shards (parts of a data set).
 """
 
 from __future__ import annotations
@@ -30,15 +31,22 @@ if TYPE_CHECKING:
     from .record import SufficientStatistics
 
 CLOSE = 1e-4
-"""Vectors of two statistics count as equal up to this fraction of their spread (float32, about different origins)."""
+"""Largest difference of class sums that counts as rounding, as a fraction of the spread of the vectors.
+
+It allows for float32 vectors and for statistics about different origins.
+"""
 
 ClassNumbers = dict[str, IntArray]
-"""Class numbers per label column and view: of the vectors of a batch, or of the classes of one shard in a union."""
+"""Class numbers, {label column or view: array}: one per vector of a batch, or one per class of a shard in a union."""
 
 
 @dataclass(frozen=True)
 class LabelCodes:
-    """Labels of a batch in one column: the possible names, and the index of every vector's name (-1: no label)."""
+    """Labels of a batch in one column.
+
+    names : the distinct names
+    codes : (n,) index of each vector's name; -1: no label
+    """
 
     names: Names
     codes: IntArray
@@ -53,14 +61,20 @@ def label_codes(values: Labels) -> LabelCodes:
 
 
 class GrowingClasses:
-    """Classes of views, numbered in order of appearance and sorted at the end."""
+    """Classes of views, numbered in order of appearance and sorted at the end.
+
+    views : names of the views; interactions such as ``speaker:phrase`` included
+    """
 
     def __init__(self, views: Sequence[str]) -> None:
         keys = dict.fromkeys([*base_columns(views), *views])
         self._numbers_of: dict[str, dict[Hashable, int]] = {key: {} for key in keys}
 
     def number(self, labels: Mapping[str, LabelCodes]) -> ClassNumbers:
-        """Return the class numbers of a batch's vectors in every label column and view."""
+        """Return the class numbers of a batch's vectors in every label column and view; new names get new numbers.
+
+        labels : {label column: codes of the batch}
+        """
         codes: ClassNumbers = {}
         for key in self._numbers_of:
             if ":" in key:
@@ -81,14 +95,14 @@ class GrowingClasses:
         return codes
 
     def _numbers(self, key: str, values: Iterable[Hashable]) -> IntArray:
-        """Return the numbers of classes, new ones included."""
+        """Return the number of each class in one column or view; new classes get new numbers."""
         numbers = self._numbers_of[key]
         return np.array(
             [numbers.setdefault(value, len(numbers)) for value in values], dtype=np.int64
         )
 
     def sorted(self) -> tuple[Classes, ClassNumbers]:
-        """Return the sorted classes of each column and view, and the number of each class before sorting."""
+        """Return the sorted classes of each column and view, and for each of them its number before sorting."""
         classes: Classes = {}
         ranks: ClassNumbers = {}
         for key, numbers in self._numbers_of.items():
@@ -108,13 +122,15 @@ class GrowingClasses:
 
 
 KINDS = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}
-"""Plain names of NumPy's kinds of labels; all others are numbers."""
+"""Plain names of label types by NumPy's kind; all other kinds are numbers."""
 
 
 def check_kinds(column: str, lists: Sequence[Names], sources: Sequence[str]) -> None:
-    """Raise `LabelError` if class names have different types, such as text and numbers.
+    """Raise `LabelError` if lists of class names have different types, such as text and numbers.
 
-    sources : name of the source of each list, for the message
+    column : name of the label column, for the message
+    lists : lists of class names
+    sources : name of each list, for the message
     """
     source_of_kind: dict[str, str] = {}
     for names, source in zip(lists, sources, strict=True):
@@ -135,6 +151,8 @@ def union_of_classes(
 ) -> tuple[Classes, list[ClassNumbers]]:
     """Return the union of the classes of several shards, and per shard the new numbers of its classes.
 
+    views : names of the views
+    shard_classes : classes of each shard
     sources : names of the shards, for error messages
     """
     classes: Classes = {}
@@ -171,7 +189,7 @@ def union_of_classes(
 
 
 def merge_names(lists: Sequence[Names]) -> tuple[Names, list[IntArray]]:
-    """Return the union of sorted lists of names, and the index of every list's names in it."""
+    """Return the union of sorted lists of names, and for each list the positions of its names in the union."""
     filled = [names for names in lists if len(names)]
     joined = np.concatenate(filled or lists[:1])
     # With return_index NumPy sorts stably, which merges runs that are sorted already.
@@ -180,7 +198,7 @@ def merge_names(lists: Sequence[Names]) -> tuple[Names, list[IntArray]]:
 
 
 def _split(values: IntArray, lists: Sequence[Names]) -> list[IntArray]:
-    """Cut values into pieces as long as the lists."""
+    """Divide values into consecutive pieces, each as long as one of the lists."""
     return np.split(values, np.cumsum([len(names) for names in lists])[:-1])
 
 
@@ -199,16 +217,20 @@ def merge(
 ) -> SufficientStatistics:
     """Return the statistics of all vectors of several shards, about the origin of the first.
 
-    Every class dictionary is sorted once, not once per shard. Time is linear in the classes and cells of all shards,
-    except for merging their sorted names.
+    Time is linear in the number of classes and cells of all shards, except for merging their sorted
+    names.
 
     Parameters
     ----------
     shards : statistics, at least one; their classes may differ
     names : names of the shards, for error messages
+
+    Returns
+    -------
+    SufficientStatistics
     """
     if not shards:
-        raise ParameterError("there are no statistics to merge: pass at least one")
+        raise ParameterError("shards is empty: pass at least one set of statistics to merge")
     if len(shards) == 1:
         return shards[0]
     sources = names or [f"part {i + 1}" for i in range(len(shards))]
@@ -216,15 +238,16 @@ def merge(
 
 
 def subtract(whole: SufficientStatistics, removed: SufficientStatistics) -> SufficientStatistics:
-    """Return the statistics of the vectors of `whole` that are not in `removed`.
+    """Return the statistics of the vectors of `whole` without those of `removed`, which must be among them.
 
-    A difference carries the rounding of both sums: relative to the sum before, about 1e-16 with float64 vectors and
-    1e-7 with float32 vectors.
+    The result has the rounding errors of both sums: relative to the larger sum, about 1e-16 with
+    float64 vectors and 1e-7 with float32 vectors. Raises `DataError` or `LabelError` if it notices
+    that `removed` is not a part of `whole`.
     """
     if any(removed.classes[column].anonymous for column in base_columns(removed.views)):
         raise LabelError(
-            "some vectors to subtract have no label, so that their classes cannot be identified: subtract vectors with "
-            "labels only"
+            "some of the vectors to subtract have no label, so their classes cannot be identified: subtract only "
+            "vectors that have labels"
         )
     result = _signed_sum([whole, removed], [1, -1], ["the whole", "the part to subtract"])
 
@@ -233,11 +256,11 @@ def subtract(whole: SufficientStatistics, removed: SufficientStatistics) -> Suff
     # a negative count shows that the vectors were never added, or were subtracted before
     if fewest < 0:
         raise DataError(
-            f"{abs(fewest):.0f} more vector(s) would be subtracted from a class or cell than it has: subtract only "
-            "vectors that were added, and each only once"
+            f"at least one class, or combination of classes, has {abs(fewest):.0f} vector(s) fewer than would be "
+            "subtracted from it: subtract only vectors that were added, and each only once"
         )
     if result.n < 1:
-        raise DataError("nothing would be left: at least one vector must remain")
+        raise DataError("all vectors would be subtracted: at least one must remain")
 
     # A class that loses all its vectors must have a sum of about zero.
     spread = np.sqrt(whole.variance + (whole.total / whole.n) ** 2)
@@ -246,7 +269,8 @@ def subtract(whole: SufficientStatistics, removed: SufficientStatistics) -> Suff
         tolerance = CLOSE * whole.counts[view][:, None] * spread
         if (np.abs(result.sums[view]) > tolerance)[counts == 0].any():
             raise DataError(
-                f"the vectors to subtract are not those that were added: sums of classes of {view!r} differ"
+                f"the vectors to subtract are not those that were added: the sums of classes of view {view!r} differ. "
+                "Subtract the same vectors with the same labels"
             )
     return without_empty_classes(result)
 
@@ -254,7 +278,11 @@ def subtract(whole: SufficientStatistics, removed: SufficientStatistics) -> Suff
 def _signed_sum(
     shards: Sequence[SufficientStatistics], signs: Sequence[int], sources: Sequence[str]
 ) -> SufficientStatistics:
-    """Return the sum of all shards, each times its sign."""
+    """Return the sum of the statistics of all shards, each multiplied by its sign.
+
+    signs : 1 to add a shard, -1 to subtract it
+    sources : names of the shards, for error messages
+    """
     first = shards[0]
     for shard, source in zip(shards, sources, strict=True):
         _check_alike(first, shard, f"{sources[0]} and {source}")
@@ -298,21 +326,28 @@ def _signed_sum(
 
 
 def _check_alike(a: SufficientStatistics, b: SufficientStatistics, pair: str) -> None:
-    """Raise an error unless two statistics can be added; `pair` names them for the message."""
+    """Raise an error unless two statistics have the same dimension, views and second moments.
+
+    pair : names of both, for the message
+    """
     if a.dimension != b.dimension:
         raise DataError(
-            f"statistics of width {a.dimension} and {b.dimension} cannot be added ({pair})"
+            f"statistics must have equal dimensions to be merged or subtracted; got {a.dimension} and {b.dimension} "
+            f"({pair})"
         )
     if set(a.views) != set(b.views):
-        raise LabelError(f"statistics of views {a.views} and {b.views} cannot be added ({pair})")
+        raise LabelError(
+            f"statistics must have the same views to be merged or subtracted; got {a.views} and {b.views} ({pair})"
+        )
     if a.second_moment != b.second_moment:
         raise ParameterError(
-            f"statistics with full and with diagonal second moments cannot be added ({pair})"
+            "statistics must have the same second_moment to be merged or subtracted; got "
+            f"{a.second_moment!r} and {b.second_moment!r} ({pair})"
         )
 
 
 def without_empty_classes(statistics: SufficientStatistics) -> SufficientStatistics:
-    """Return the statistics without classes that have no vector, renumbered."""
+    """Return the statistics without classes that have no vector; the others are renumbered."""
     filled = {view: np.flatnonzero(counts) for view, counts in statistics.counts.items()}
     if all(len(rows) == len(statistics.counts[view]) for view, rows in filled.items()):
         return statistics
@@ -341,7 +376,11 @@ def selected(
     rows: ClassNumbers,
     classes: Classes,
 ) -> SufficientStatistics:
-    """Return the statistics of a selection of the classes of every view, in the order of `rows`."""
+    """Return the statistics of some classes of every view.
+
+    rows : {view: numbers of the classes to keep}, in their new order
+    classes : classes of the result
+    """
     pairs = {}
     for (a, b), table in statistics.cooccurrence.items():
         pairs[a, b] = table[rows[a]][:, rows[b]].tocsr()

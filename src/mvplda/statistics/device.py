@@ -1,9 +1,10 @@
-"""Accumulator of torch tensors: blocks of vectors stay on their device.
+"""Accumulator of torch tensors: the vectors stay on their device.
 
-Results do not depend on the order in which threads run: class sums come from sorted rows or from products with 0 and 1,
-and concurrent additions are of integers only. They do depend on block sizes, through rounding. Products of float32
-numbers are summed in float32 over at most `ROWS` rows, and from there on in float64: the error of second moments is
-about 4e-7 of the variances. float64 vectors are multiplied in float64.
+Results do not depend on the order in which threads run: class sums come from sorted rows or from
+products with 0 and 1, and concurrent additions are of integers only. They do depend on block sizes,
+through rounding. Products of float32 numbers are summed in float32 over at most `ROWS` rows, and
+these sums in float64: the error of second moments is about 4e-7 of the variances. float64 vectors
+are multiplied in float64.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -30,13 +31,15 @@ else:
     torch = LateModule("torch")
 
 ROWS = 4096
-"""Rows whose products are summed in float32: more rows mean fewer partial sums to write, fewer mean smaller errors."""
+"""Number of rows whose products are summed in float32; more rows need fewer partial sums, fewer
+rows give smaller errors.
+"""
 
 COPIED = 2**26
-"""Numbers that are copied at a time when rows are sorted by class."""
+"""Number of elements that are copied at a time when rows are sorted by class."""
 
 FEW_CLASSES = 64
-"""Up to this many classes, class sums are a product with a matrix of 0 and 1; beyond, sums of sorted rows."""
+"""Largest number of classes for sums as a product with a 0-1 matrix; for more, rows are sorted by class."""
 
 
 class DeviceAccumulator(Accumulator):
@@ -61,7 +64,7 @@ class DeviceAccumulator(Accumulator):
         x = check_tensor(X)
         if self._sums and x.device != self._sums[0].device:
             raise DataError(
-                f"the vectors are on {x.device}, those before on {self._sums[0].device}: move them to one device"
+                f"vectors must be on the device of those added before, {self._sums[0].device}; got {x.device}"
             )
         self._device = x.device
         return x if x.stride(1) == 1 else x.contiguous()
@@ -107,7 +110,10 @@ class DeviceAccumulator(Accumulator):
 
 
 def sum_of_products(left: Tensor, right: Tensor) -> Tensor:
-    """Return left' right in float64, of (n, p) and (n, q): float32 sums over `ROWS` rows, float64 over those sums."""
+    """Return left' right in float64, (p, q), of (n, p) and (n, q).
+
+    float32 products are summed in float32 over `ROWS` rows, and these sums in float64.
+    """
     if left.dtype == torch.float64:
         return left.T @ right
     total = torch.zeros((left.shape[1], right.shape[1]), dtype=torch.float64, device=left.device)
@@ -117,7 +123,7 @@ def sum_of_products(left: Tensor, right: Tensor) -> Tensor:
 
 
 def sum_of_squares(rows: Tensor) -> Tensor:
-    """Return the sum of x^2 in float64, (D,)."""
+    """Return the sum of the squares of each column of (n, D) rows, in float64, (D,)."""
     total = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
     for stack in _stacks(rows):
         total += (stack * stack).sum(dim=1).sum(dim=0, dtype=torch.float64)
@@ -125,14 +131,19 @@ def sum_of_squares(rows: Tensor) -> Tensor:
 
 
 def _stacks(rows: Tensor) -> list[Tensor]:
-    """Return rows (n, w) as a stack (n // ROWS, ROWS, w), and the remaining rows as (1, rows, w)."""
+    """Return rows (n, w) as a stack (n // ROWS, ROWS, w), and the remaining rows as (1, rows, w), each unless empty."""
     whole = len(rows) // ROWS * ROWS
     stacks = [rows[:whole].reshape(-1, ROWS, rows.shape[1]), rows[whole:][None]]
     return [stack for stack in stacks if stack.numel()]
 
 
 def add_class_sums(sums: Tensor, codes: Tensor, rows: Tensor) -> None:
-    """Add rows to the float64 sums of many classes, in an order that does not depend on threads."""
+    """Add rows to the float64 sums of many classes, in an order that does not depend on threads.
+
+    sums : (classes, D), changed in place
+    codes : (n,) class number of each row
+    rows : (n, D)
+    """
     fused = rows.is_cuda and find_spec("triton") is not None
     step = len(rows) if fused else max(1, COPIED // rows.shape[1])
     for start in range(0, len(rows), step):
@@ -151,7 +162,9 @@ def add_class_sums(sums: Tensor, codes: Tensor, rows: Tensor) -> None:
 
 
 def check_tensor(X: Tensor) -> Tensor:
-    """Return vectors as a detached float32 or float64 tensor (n, D)."""
+    """Return vectors as a detached float32 or float64 tensor (n, D); raise `DataError` for other
+    shapes and complex numbers.
+    """
     assert is_torch(X)
     check_shape(X)
     if X.is_complex():

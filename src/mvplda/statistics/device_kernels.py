@@ -11,14 +11,15 @@ import triton
 import triton.language as tl
 
 WIDEST = 1024
-"""Columns per program, at most."""
+"""Largest number of columns per program of the kernel."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _segment_kernel(x, order, starts, classes, sums, stride, D, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
     """Sum the rows of one class of the block per program.
 
-    No other program writes to the class's row, so that the sums do not depend on the order of programs.
+    No other program writes to the class's row, so that the sums do not depend on the order of
+    programs.
     """
     segment = tl.program_id(0)
     columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
@@ -34,7 +35,14 @@ def _segment_kernel(x, order, starts, classes, sums, stride, D, WIDTH: tl.conste
 
 
 def add_segments(sums: Any, x: Any, order: Any, starts: Any, classes: Any) -> None:
-    """Add rows of x to the float64 class sums: rows order[starts[i]:starts[i + 1]] to class classes[i]."""
+    """Add rows of x to float64 class sums: rows order[starts[i]:starts[i + 1]] belong to class classes[i].
+
+    sums : (classes, D), changed in place
+    x : (n, D) vectors
+    order : (n,) row numbers, sorted by class
+    starts : (m + 1,) position in `order` of the first row of each of m classes, and the end
+    classes : (m,) class numbers
+    """
     D = x.shape[1]
     width = min(WIDEST, triton.next_power_of_2(D))
     grid = (len(classes), triton.cdiv(D, width))

@@ -34,16 +34,16 @@ from .accumulator import Accumulator, SecondMoment, Sums
 from .classes import merge, selected, subtract, without_empty_classes
 
 HARDLY_VARIES = 1e-12
-"""A variance below this fraction of the median variance comes from the rounding of float32 numbers, not from data."""
+"""Largest variance that counts as rounding of float32 numbers, as a fraction of the median variance."""
 
 
 @dataclass(frozen=True)
 class SufficientStatistics(Persistent):
     """Counts, sums and second moments of labelled vectors.
 
-    The sum of the statistics of two shards (``+``) is the statistics of all their vectors, even if the shards have
-    different classes. Sums are taken about ``origin``, a point near the data, so that vectors far from zero keep their
-    precision.
+    Statistics of two shards can be added (``+``): the result is that of all their vectors, even if
+    the shards have different classes. Sums are taken about ``origin``, a point near the data, so
+    that vectors far from zero keep their precision.
 
     Attributes
     ----------
@@ -51,11 +51,12 @@ class SufficientStatistics(Persistent):
     n : number of vectors
     origin : (D,) reference point of sums and second moments
     total : (D,) sum of x - origin
-    scatter : (D, D) or (D,) second moment of x - origin, or its diagonal
-    classes : classes of every view and label column
-    counts, sums : per view, number of vectors and sum of x - origin in every class; sums may be tensors, on the device
-        of the vectors
-    cooccurrence : for every pair of views, a sparse table of counts
+    scatter : (D, D) second moment of x - origin, or its diagonal (D,)
+    classes : {view or label column: its classes}
+    counts : {view: (classes,) number of vectors in each class}
+    sums : {view: (classes, D) sum of x - origin in each class}; tensors if the vectors were tensors
+    cooccurrence : {(view, other view): sparse table of the numbers of vectors that their classes
+        share}
     sources : description of the sources, in plain values
     """
 
@@ -81,15 +82,19 @@ class SufficientStatistics(Persistent):
         views: Sequence[str] | None = None,
         second_moment: SecondMoment = "full",
     ) -> SufficientStatistics:
-        """Compute the statistics in one pass over the vectors, in blocks, accumulating in float64.
+        """Compute the statistics of vectors in one pass, in blocks, accumulating in float64.
 
         Parameters
         ----------
-        X : array (n, D); float32 is multiplied as float32 and summed as float64. A torch tensor is summed on its
-            device, and class sums stay there until they are read
+        X : array (n, D); float32 is multiplied as float32 and summed as float64. A torch tensor is
+            summed on its device, and class sums stay there until they are read
         labels : dict, DataFrame or array, one label per vector and view
         views : the views, interactions included (default: every label column)
         second_moment : ``"full"`` for any noise; ``"diagonal"`` suffices for diagonal noise
+
+        Returns
+        -------
+        SufficientStatistics
 
         Examples
         --------
@@ -123,17 +128,21 @@ class SufficientStatistics(Persistent):
     ) -> SufficientStatistics:
         """Return the statistics of all vectors that were added to an accumulator, and empty the accumulator.
 
-        Class sums on a device stay there until they are read. Classes without a vector are left out.
+        Class sums on a device stay there until they are read. Classes without vectors are left out.
 
         Parameters
         ----------
         accumulator : the sums
-        classes : classes of every view (default: the class numbers serve as names); required for interactions, with
-            their cells
-        order : per view, the number in the accumulator of each of the classes (default: 0, 1, ...)
+        classes : {view or label column: classes} (default: the class numbers serve as names);
+            required for interactions, with their cells
+        order : {view: number in the accumulator of each of its classes} (default: 0, 1, ...)
+
+        Returns
+        -------
+        SufficientStatistics
         """
         if accumulator.n == 0:
-            raise DataError("no vector was added: add vectors before computing statistics")
+            raise DataError("the accumulator is empty: add vectors before computing statistics")
         views = accumulator.views
         origin = accumulator.origin
         assert origin is not None
@@ -144,7 +153,8 @@ class SufficientStatistics(Persistent):
         for view in (*views, *base_columns(views)):
             if view not in all_classes:
                 raise LabelError(
-                    f"the classes of {view!r} are missing: pass classes= with its cells and base views"
+                    f"classes= must contain {view!r}: pass the classes of every interaction, with their cells, and of "
+                    "its base views"
                 )
         whole = cls(
             views,
@@ -163,27 +173,27 @@ class SufficientStatistics(Persistent):
 
     @property
     def dimension(self) -> int:
-        """Width D of the vectors."""
+        """Number of dimensions D of the vectors."""
         return len(self.total)
 
     @property
     def variance(self) -> Array:
-        """Variance of every column, (D,)."""
+        """Variance of every dimension, (D,)."""
         mean = self.total / self.n
         return np.maximum(diagonal_of(self.scatter) / self.n - mean**2, 0.0)
 
     @property
     def constant_columns(self) -> IntArray:
-        """Indices of the columns whose variance is no larger than rounding errors.
+        """Indices of the dimensions whose variance is no larger than rounding errors.
 
-        The model ignores these columns, even in new vectors that vary there.
+        The model ignores these dimensions, even in new vectors that vary there.
         """
         rounding = (1e-13 * self.origin) ** 2 + 1e-13 * (self.total / self.n) ** 2
         return np.flatnonzero(hardly_vary(self.variance, rounding))
 
     @property
     def second_moment(self) -> SecondMoment:
-        """Whether the scatter is a full matrix or a diagonal."""
+        """Kind of second moments: "full" matrix or "diagonal"."""
         return "full" if self.scatter.ndim == 2 else "diagonal"
 
     def __add__(self, other: SufficientStatistics) -> SufficientStatistics:
@@ -192,22 +202,25 @@ class SufficientStatistics(Persistent):
         return merge([self, other])
 
     def __sub__(self, other: SufficientStatistics) -> SufficientStatistics:
-        """Return the statistics without the vectors of `other`, which must all be among them, with labels.
+        """Return the statistics without the vectors of `other`, which must all be among them and have labels.
 
-        Classes that lose their last vector are removed, so that a fit equals one without them.
+        Classes that lose their last vector are removed, so that a fit equals a fit without these
+        vectors.
         """
         if not isinstance(other, SufficientStatistics):
             return NotImplemented
         return subtract(self, other)
 
     def together(self, a: str, b: str) -> sparse.csr_array:
-        """Return the co-occurrence counts of two views, in either order."""
+        """Return the numbers of vectors that classes of views a and b share, (classes of a, classes
+        of b), in either order.
+        """
         if (a, b) in self.cooccurrence:
             return self.cooccurrence[a, b]
         return self.cooccurrence[b, a].T.tocsr()
 
     def about(self, origin: Array) -> SufficientStatistics:
-        """Return the statistics about another origin."""
+        """Return the same statistics about another origin, (D,)."""
         shift = self.origin - origin
         if not shift.any():
             return self
@@ -223,17 +236,25 @@ class SufficientStatistics(Persistent):
 
     @property
     def device(self) -> Device:
-        """Torch device of the class sums, or None for the host."""
+        """Torch device of the class sums; None on the host."""
         sums = self.sums[self.views[0]]
         return sums.device if is_torch(sums) else None
 
     def for_views(
         self, views: Sequence[str], second_moment: SecondMoment, device: Device = None
     ) -> Sums:
-        """Return the sums that EM needs for these views, in this order.
+        """Return the sums that EM needs, for these views in this order.
 
-        device : torch device of the sums, which are then float64 tensors; None keeps them on the device of the
-            statistics, or as NumPy arrays on the host
+        Parameters
+        ----------
+        views : names of views
+        second_moment : "full" or "diagonal", as the noise needs it
+        device : torch device of the sums, which are then float64 tensors; None keeps them on the
+            device of the statistics, or as NumPy arrays on the host
+
+        Returns
+        -------
+        Sums
         """
         missing = [v for v in views if v not in self.counts]
         if missing:
@@ -242,7 +263,9 @@ class SufficientStatistics(Persistent):
                 "include it in views= when you compute them"
             )
         if second_moment == "full" and self.second_moment == "diagonal":
-            raise ParameterError("full noise needs statistics computed with second_moment='full'")
+            raise ParameterError(
+                "full noise needs statistics computed with second_moment='full'; these have 'diagonal'"
+            )
         scatter = self.scatter if second_moment == "full" else diagonal_of(self.scatter)
         pairs = {
             (k, l): self.together(views[k], views[l]) for k, l in combinations(range(len(views)), 2)
@@ -328,7 +351,7 @@ class SufficientStatistics(Persistent):
         )
 
     def check_state(self) -> None:
-        """Raise `ValueError` if the arrays do not fit together: a fit would crash or give wrong results.
+        """Raise `ValueError` if the arrays of a file do not fit together: a fit would crash or give wrong results.
 
         A fingerprint proves that a file is complete, not that its content is valid.
         """
@@ -348,7 +371,9 @@ class SufficientStatistics(Persistent):
                     f"expected an array {shape} of float64; got {array.shape} of {array.dtype}"
                 )
         if set(self.cooccurrence) != set(combinations(self.views, 2)):
-            raise ValueError("a pair of views has no co-occurrence table")
+            raise ValueError(
+                "the file lacks the table of shared vectors for at least one pair of views"
+            )
         for view in self.views:
             cells = self.classes[view].cells
             if cells is not None:
@@ -357,7 +382,7 @@ class SufficientStatistics(Persistent):
                     raise ValueError(f"a cell of {view!r} refers to a class that does not exist")
         numbers = [*self.counts.values(), *(table.data for table in self.cooccurrence.values())]
         if self.n < 1 or any(counts.min(initial=1) <= 0 for counts in numbers):
-            raise ValueError("a class or a cell has no vector")
+            raise ValueError("the file has a class, or a pair of classes, without vectors")
 
     def describe(self) -> Json:
         unlabelled = {view: classes.anonymous for view, classes in self.classes.items()}
@@ -373,10 +398,11 @@ class SufficientStatistics(Persistent):
 
 
 def hardly_vary(variances: Array, rounding: Array) -> BoolArray:
-    """Return which columns have a variance no larger than rounding errors.
+    """Return a mask of the dimensions whose variance is no larger than rounding errors, (D,).
 
-    rounding : (D,) variance of the rounding errors of each column's own numbers; rounding errors of the other columns
-        are covered by `HARDLY_VARIES` times the median variance
+    variances : (D,) variances of the data
+    rounding : (D,) variance of the rounding errors of each dimension's own numbers. `HARDLY_VARIES`
+        times the median variance is added for rounding errors from other dimensions
     """
     varying = variances[variances > rounding]
     floor = HARDLY_VARIES * np.median(varying) if len(varying) else 0.0
@@ -388,7 +414,11 @@ MAX_CHARACTER = 0x10FFFF
 
 
 def holds_statistics(path: PathLike) -> bool:
-    """Return whether the metadata of a file describe statistics, for any file name; a stream is not read."""
+    """Return whether a file contains statistics, judged by its metadata; its name does not matter.
+
+    A path without the ending .safetensors that is not a regular file (such as a pipe) is not read:
+    False.
+    """
     has_suffix = str(path).endswith(".safetensors")
     if not has_suffix and not Path(path).is_file():
         return False
