@@ -243,7 +243,7 @@ def test_what_an_accumulator_refuses() -> None:
     sums = Accumulator(2, ["a"])
     with pytest.raises(DataError, match="accumulator is empty"):
         SufficientStatistics.of(sums)
-    with pytest.raises(DataError, match="must have 2 dimensions, .*; got 3"):
+    with pytest.raises(DataError, match=r"must have 2 dimensions, .*; got 3"):
         sums.add(np.zeros((1, 3)), {"a": np.zeros(1, dtype=int)})
     with pytest.raises(LabelError, match="1 vectors and 2 labels"):
         sums.add(np.zeros((1, 2)), {"a": np.zeros(2, dtype=int)})

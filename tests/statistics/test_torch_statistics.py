@@ -208,7 +208,7 @@ def test_what_does_not_fit_is_named() -> None:
         new(2, {"a": 3}, second_moment="half")
     with pytest.raises(ParameterError, match="classes is empty"):
         new(2, {})
-    with pytest.raises(DataError, match="must have 5 dimensions, .*; got 2"):
+    with pytest.raises(DataError, match=r"must have 5 dimensions, .*; got 2"):
         new(5, {"a": 3}).add(block, codes)
     with pytest.raises(DataError, match="two dimensions"):
         new(2, {"a": 3}).add(block[0], codes)
