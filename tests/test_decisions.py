@@ -321,7 +321,9 @@ def test_points_with_equal_thresholds_become_the_strictest() -> None:
 
 def test_rates_that_were_measured_below_the_lowest_threshold_are_refused() -> None:
     measured = {"far": {"IC": [0.05, 0.0, 0.1]}, "frr": [0.0, 0.0, 0.1]}
-    with pytest.raises(ParameterError, match=r"measured at the threshold -1\.5, but the lowest"):
+    with pytest.raises(
+        ParameterError, match=r"measured at the threshold -1\.5, but thresholds below"
+    ):
         OperatingPoint(-1.5, far=0.05, measured=measured)
     assert OperatingPoint(0.0, far=0.05, measured=measured).threshold == 0.0
 

@@ -219,7 +219,7 @@ def test_thresholds_of_halves_are_limited_to_zero() -> None:
     assert (half.verdict(0.0), half.verdict(-0.1)) == ("accept", "reject")
     with pytest.raises(ParameterError, match="NaN"):
         HalfThreshold(math.nan)
-    with pytest.raises(ParameterError, match=r"measured at the threshold -2, but the lowest"):
+    with pytest.raises(ParameterError, match=r"measured at the threshold -2, but thresholds below"):
         HalfThreshold(-2.0, measured=RATES)
 
 

@@ -48,7 +48,7 @@ def test_what_was_not_added_cannot_be_subtracted() -> None:
         whole - of(X, {**labels, "speaker": np.arange(900)}, slice(20))
     with pytest.raises(DataError, match="would be subtracted"):
         whole - of(X, labels, np.repeat(theirs, 3))
-    with pytest.raises(DataError, match="width"):
+    with pytest.raises(DataError, match="equal dimensions"):
         whole - of(X[:, :2], labels, slice(20))
     with pytest.raises(LabelError, match="have no label"):
         whole - of(X, corpus()[1], slice(300))

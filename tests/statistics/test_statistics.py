@@ -227,7 +227,7 @@ def test_wrong_input_is_named(X: Any, labels: Any, options: Any, error: Any, wor
 def test_what_does_not_fit_does_not_add() -> None:
     X, labels = data()
     whole = part(X, labels, slice(None))
-    with pytest.raises(DataError, match="width 3 and 2"):
+    with pytest.raises(DataError, match="got 3 and 2"):
         whole + part(X[:, :2], labels, slice(None))
     with pytest.raises(LabelError, match="same views"):
         whole + SufficientStatistics.from_arrays(X, labels)

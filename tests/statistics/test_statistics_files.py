@@ -319,7 +319,7 @@ def test_parts_that_do_not_fit_are_named() -> None:
     numbers = SufficientStatistics.from_arrays(v, {**w, "speaker": np.arange(len(v))}, views=VIEWS)
     with pytest.raises(LabelError, match=r"'speaker' are text and numbers \(a, c\)"):
         merge([one, one, numbers], ["a", "b", "c"])
-    with pytest.raises(DataError, match=r"width 6 and 2 .*\(a and b\)"):
+    with pytest.raises(DataError, match=r"got 6 and 2 .*\(a and b\)"):
         merge([one, SufficientStatistics.from_arrays(v[:, :2], w, views=VIEWS)], ["a", "b"])
     with pytest.raises(ParameterError, match="at least one"):
         merge([])

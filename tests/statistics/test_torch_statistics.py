@@ -228,7 +228,7 @@ def test_what_does_not_fit_is_named() -> None:
         SufficientStatistics.of(new(2, {"a": 3}))
     cells = new(2, {"a": 3, "a:b": 3})
     cells.add(block, {"a": [0, 1, 2], "a:b": [0, 1, 2]})
-    with pytest.raises(LabelError, match="classes of 'a:b'"):
+    with pytest.raises(LabelError, match="classes= must contain 'a:b'"):
         SufficientStatistics.of(cells)
     with pytest.raises(LabelError, match="one label per vector"):
         SufficientStatistics.from_arrays(block, {"a": [0, 1]})

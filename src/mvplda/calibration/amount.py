@@ -295,7 +295,7 @@ class AmountCalibrator(Calibrator):
         return with_near_matches(by_hypothesis, near_matches)
 
     def add_outliers(self, logs: LogLikelihoods) -> dict[Hypothesis, Array]:
-        """Return log posteriors at equal priors, mixed with the outlier probability.
+        """Return the log posteriors of hypotheses at equal priors, mixed with the outlier probability.
 
         logs : {hypothesis: log-likelihoods} from `without_outliers`
         """
@@ -408,10 +408,10 @@ class ViewDesign(NamedTuple):
     def of(
         cls, raw: Array, amounts: Array, growth: ImpostorGrowth, same: Array | None
     ) -> ViewDesign:
-        """Build the design of a view.
+        """Build the design matrix by which the LLR of one view is fitted (see the class).
 
         raw : (n,) raw LLRs of the view
-        amounts : (n, measures) amounts above the smallest of the fit
+        amounts : (n, measures) amounts of evidence above the smallest of the fit
         growth : high quantile of the impostors' raw LLRs as a function of the amounts
         same : (n,) near-match evidence about the view; None: there is none
         """

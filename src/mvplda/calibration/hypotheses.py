@@ -169,10 +169,10 @@ class HypothesisCalibrator(Calibrator):
         near_matches: NearMatches | None = None,
         measures: Measures | None = None,
     ) -> LogLikelihoods:
-        """Return C(h) of the class description for each hypothesis h, including near matches,
-        without the outlier probability.
+        """Return the weighted evidence plus constant of each hypothesis, before the outlier probability is mixed in.
 
-        The parameters are those of `transform`.
+        This is C(h) in the class description, with near matches included. The parameters are those
+        of `transform`.
         """
         check_is_fitted(self, "weights_")
         evidence, names = _evidence_columns(logs, near_matches)
@@ -185,7 +185,7 @@ class HypothesisCalibrator(Calibrator):
         return with_near_matches(by_hypothesis, near_matches)
 
     def add_outliers(self, logs: LogLikelihoods) -> dict[Hypothesis, Array]:
-        """Return log posteriors at equal priors, mixed with the outlier probability.
+        """Return the log posteriors of hypotheses at equal priors, mixed with the outlier probability.
 
         logs : {hypothesis: log-likelihoods} from `without_outliers`
         """

@@ -106,8 +106,7 @@ class OperatingPoint:
     'Accepts from LLR 1.97, rejects below 0; in between: inconclusive.'
     >>> halves = {"speaker": HalfThreshold(5.2), "phrase": HalfThreshold(1.0)}
     >>> OperatingPoint.from_halves(halves, far=0.01).sentence()
-    'Accepts from speaker LLR 5.20 and phrase LLR 1, rejects below 0 in either; in between:
-    inconclusive.'
+    'Accepts from speaker LLR 5.20 and phrase LLR 1, rejects below 0 in either; in between: inconclusive.'
     """
 
     threshold: float
@@ -212,7 +211,7 @@ def _set_thresholds(point: OperatingPoint | HalfThreshold, name: str) -> None:
     threshold = float(getattr(point, name))
     if math.isnan(threshold) or math.isnan(point.reject):
         raise ParameterError(
-            f"thresholds must be numbers; got {name} {threshold} and reject {point.reject}"
+            f"thresholds must not be NaN; got {name}={threshold} and reject={point.reject}"
         )
     if point.measured is not None and threshold < LOWEST_THRESHOLD:
         raise ParameterError(

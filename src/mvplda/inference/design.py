@@ -111,6 +111,8 @@ def make_plan(sums: Sums, ranks: tuple[int, ...]) -> Plan:
 class Design:
     """Count tables of a data set, arranged for one order of elimination.
 
+    The leaf is the view that is eliminated first.
+
     sums : statistics of the data
     plan : order of elimination
     by_count : whether the E step represents all leaf classes with equal numbers of vectors by one
@@ -153,8 +155,8 @@ class Design:
     def leaf_counts(self) -> tuple[Array, IntArray, Array]:
         """Numbers of vectors per leaf class, grouped by value.
 
-        Three arrays: the distinct numbers (C,), the index among them for each leaf class, and how
-        many leaf classes have each number (C,).
+        The leaf is the view that is eliminated first. Three arrays: the distinct numbers (C,), the
+        index among them for each leaf class, and how many leaf classes have each number (C,).
         """
         counts = self.sums.counts[self.plan.leaf]
         values, group, size = np.unique(counts, return_inverse=True, return_counts=True)
@@ -162,7 +164,10 @@ class Design:
 
     @cached_property
     def leaf_tables(self) -> dict[int, sparse.csr_array]:
-        """Numbers of vectors shared by leaf classes and classes of view k: {k: (leaf classes, classes of k) sparse}."""
+        """Numbers of vectors shared by leaf classes and classes of view k: {k: (leaf classes, classes of k) sparse}.
+
+        The leaf is the view that is eliminated first.
+        """
         leaf = self.plan.leaf
         views = [k for k in range(self.sums.n_views) if k != leaf]
         return {k: short_indices(self.sums.together(leaf, k)) for k in views}
@@ -171,10 +176,11 @@ class Design:
     def per_count_grams(self) -> tuple[AnyArray, dict[int, slice]]:
         """Gram matrices A'A of the leaf classes, one per distinct number of vectors, and the columns of each view in A.
 
-        The rows of A are leaf classes, all with the same number of vectors. Its columns are the sum
-        of the class's vectors (D), their number (1), and the numbers of vectors shared with each
-        class of the other views (`leaf_tables`). The array is (C, w, w) for C distinct numbers and
-        w columns; the dict maps each view to its columns.
+        The leaf is the view that is eliminated first. The rows of A are leaf classes, all with the
+        same number of vectors. Its columns are the sum of the class's vectors (D), their number
+        (1), and the numbers of vectors shared with each class of the other views (`leaf_tables`).
+        The array is (C, w, w) for C distinct numbers and w columns; the dict maps each view to its
+        columns.
         """
         values, group, _ = self.leaf_counts
         F = self.sums.sums[self.plan.leaf]
@@ -209,10 +215,11 @@ class Design:
     def grams(self) -> Grams:
         """Products of counts for each pair (l, m) of rest views, l <= m.
 
-        Let n_tj be the number of vectors that leaf class t and class j of a rest view share. The
-        table of (l, m) has a row for each of the C distinct sizes of leaf classes, and a column for
-        each pair of a class j of l and a class k of m: (C, classes of l * classes of m). The entry
-        is the sum of n_tj n_tk over all leaf classes t of this size.
+        The leaf is the view eliminated first; the rest are the views solved last, together. Let
+        n_tj be the number of vectors that leaf class t and class j of a rest view share. The table
+        of (l, m) has a row for each of the C distinct sizes of leaf classes, and a column for each
+        pair of a class j of l and a class k of m: (C, classes of l * classes of m). The entry is
+        the sum of n_tj n_tk over all leaf classes t of this size.
         """
         values, group, _ = self.leaf_counts
         # Formula E5 weights a leaf class by its size alone, so leaf classes of equal size share a row.
@@ -233,8 +240,9 @@ class Design:
     def gram_entries(self) -> float:
         """Upper bound of the number of nonzero entries in all tables of `grams`.
 
-        A leaf class that shares vectors with k rest classes adds at most k^2 entries to the row of
-        its size.
+        The leaf is the view eliminated first; the rest are the views solved last, together. A leaf
+        class that shares vectors with k rest classes adds at most k^2 entries to the row of its
+        size.
         """
         per_class = np.sum([np.diff(self.leaf_tables[l].indptr) for l in self.plan.rest], axis=0)
         rows = float(sum(len(self.sums.counts[l]) for l in self.plan.rest))
@@ -244,8 +252,9 @@ class Design:
     def many_cells(self) -> bool:
         """Whether the tables of `grams` would be large enough to consider sparse products instead.
 
-        They are if leaf classes have many distinct sizes and share vectors with many rest classes
-        each. Always False on a GPU or without rest views.
+        The leaf is the view eliminated first; the rest are the views solved last, together. The
+        tables are large if leaf classes have many distinct sizes and share vectors with many rest
+        classes each. Always False on a GPU or without rest views.
         """
         if not self.plan.rest or self.sums.xp is not NUMPY:
             return False
@@ -268,7 +277,10 @@ class Design:
 
     @cached_property
     def root_tables(self) -> RootTables:
-        """Numbers of vectors that root classes share with the classes of the rest views, by size of the leaf class."""
+        """Numbers of vectors that root classes share with the classes of the rest views, by size of the leaf class.
+
+        Views are eliminated in this order: the leaf, the root, the rest together.
+        """
         root = self.plan.root
         assert root is not None
         values, count, _ = self.leaf_counts
@@ -281,7 +293,7 @@ class Design:
 def _grams_pay(sums: Sums, leaf: int, solves: int) -> bool:
     """Return whether one Gram matrix per distinct size of leaf classes is cheaper than a row per leaf class.
 
-    See docs/math.md, 5.2.
+    The leaf is the view that is eliminated first. See docs/math.md, 5.2.
 
     sums : statistics of the data
     leaf : index of the leaf view

@@ -173,10 +173,11 @@ def fit_em(
 
 @dataclass(frozen=True)
 class Posterior:
-    """Posterior moments of all latents, given the data.
+    """Posterior moments of the latents of all classes, given the data.
 
-    Letters are those of the module: E is the posterior expectation, and K views have r latents
-    together.
+    z_kc (r_k,) is the latent vector of class c of view k; z (r,) joins the latents of all views for
+    one vector; E is the posterior expectation. The leaf is the view that the E step eliminates
+    first.
 
     parameters : the model in canonical form, which fixes the coordinates of the latents
     view_sums : per view, sums of the posterior means E[z_kc] over vectors and over classes
@@ -199,8 +200,8 @@ class Posterior:
     def covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
         """Sums of the latents' posterior covariances: over vectors (r, r), and per view over classes (r_k, r_k).
 
-        Computed on demand: only an M step needs them, and they cost as much as the rest of the E
-        step.
+        The rest are the views that are solved last, together. Computed on demand: only an M step
+        needs them, and they cost as much as the rest of the E step.
         """
         return self.elimination.covariance_sums()
 
@@ -296,6 +297,8 @@ def _sum_of_squared_means(
     means: dict[int, AnyArray],
 ) -> AnyArray:
     """Return the sum over vectors of E[z] E[z]', (r, r), with the latents z of all views side by side.
+
+    The leaf is the view that is eliminated first.
 
     slices : position of each view's latents in z
     view_sums : sums of the posterior means per view

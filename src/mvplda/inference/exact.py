@@ -48,7 +48,8 @@ CHUNK_ELEMENTS = 2**22
 class Elimination:
     """Factored posterior precision: leaf, then root, then one dense Cholesky factor of the rest.
 
-    Symbols are those of the module; docs/math.md, section 4, has the formulas.
+    Views are eliminated in this order: the leaf, the root, the rest together. Symbols are those of
+    the module; docs/math.md, section 4, has the formulas.
 
     Parameters
     ----------
@@ -98,8 +99,9 @@ class Elimination:
     def _factor(self) -> None:
         """Eliminate leaf, root and rest.
 
-        Each eliminated view changes the precision of the remaining views (Schur complement), and
-        adds to the log-determinant.
+        Views are eliminated in this order: the leaf, the root, the rest together. Each eliminated
+        view changes the precision of the remaining views (Schur complement), and adds to the
+        log-determinant.
         """
         xp = self.xp
         M = self._rest_after_leaf()
@@ -122,7 +124,8 @@ class Elimination:
     def V(self) -> AnyArray:
         """Posterior covariance of the latents of the rest views, (n_rest, n_rest).
 
-        It overwrites the Cholesky factor, which `solve` needs: call `solve` first.
+        The rest are the views that are solved last, together. The result overwrites the Cholesky
+        factor, which `solve` needs: call `solve` first.
         """
         if not self.n_rest:
             return self._lower
@@ -137,6 +140,8 @@ class Elimination:
 
     def solve(self, leaf: LeafRows | LeafGrams, b: dict[int, AnyArray]) -> dict[int, AnyArray]:
         """Solve for the posterior means of all latents.
+
+        The leaf is the view that is eliminated first.
 
         Parameters
         ----------
@@ -176,13 +181,18 @@ class Elimination:
     def _rest_block(self, matrix: AnyArray, l: int, m: int) -> AnyArray:
         """Return the block of rest views l and m of an (n_rest, n_rest) matrix as a writable 4-D view.
 
+        The rest are the views that are solved last, together.
+
         return : (classes of l, rank of l, classes of m, rank of m)
         """
         block = matrix[self.rest_slice[l], self.rest_slice[m]]
         return self.xp.split_axes(block, self.ranks[l], self.ranks[m])
 
     def _diagonal_blocks(self, l: int) -> AnyArray:
-        """Return the posterior covariance of every class of rest view l, (classes, rank, rank)."""
+        """Return the posterior covariance of every class of rest view l, (classes, rank, rank).
+
+        The rest are the views that are solved last, together.
+        """
         block = self._rest_block(self.V, l, l)
         class_numbers = self.xp.arange(block.shape[0])
         return block[class_numbers, :, class_numbers, :]
@@ -190,7 +200,8 @@ class Elimination:
     def _rest_after_leaf(self) -> AnyArray:
         """Return the precision of the rest after elimination of the leaf, (n_rest, n_rest).
 
-        Only blocks of views l <= m are filled.
+        The leaf is the view eliminated first; the rest are the views solved last, together. Only
+        blocks of views l <= m are filled.
         """
         M = self.xp.zeros((self.n_rest, self.n_rest))
         for l, m in self.rest_pairs:
@@ -204,6 +215,8 @@ class Elimination:
 
     def _add_precision(self, block: AnyArray, l: int, m: int) -> None:
         """Add the precision of rest views l and m, before elimination, to their block.
+
+        The rest are the views that are solved last, together.
 
         block : (classes of l, rank of l, classes of m, rank of m)
         """
@@ -219,6 +232,8 @@ class Elimination:
 
     def _subtract_leaf(self, block: AnyArray, l: int, m: int) -> None:
         """Subtract the leaf's contribution (E5) from the block of rest views l and m, by tables of count products.
+
+        The leaf is the view eliminated first; the rest are the views solved last, together.
 
         block : (J, r, K, q) with J and K the numbers of classes, and r and q the ranks of l and m
         """
@@ -241,7 +256,8 @@ class Elimination:
     def _subtract_leaf_by_products(self, M: AnyArray) -> None:
         """Subtract the leaf's contribution (E5) from the precision of the rest, by products of sparse tables.
 
-        For one rest view and ranks of 1, so that each class has a single latent. Leaf class t has
+        The leaf is the view eliminated first; the rest are the views solved last, together. Used
+        for one rest view and ranks of 1, so that each class has a single latent. Leaf class t has
         nu_t vectors; n_t holds the numbers of vectors it shares with each rest class. The real part
         of a product is sum_t delta_t n_t n_t', which is subtracted. The imaginary part is sum_t
         nu_t delta_t^2 n_t n_t', which the covariances need; it has the same nonzero entries.
@@ -264,7 +280,8 @@ class Elimination:
     def _phi_of_products(self) -> AnyArray:
         """Return numbers that can take the place of phi_nu, one per size nu of leaf classes, (C,).
 
-        For one rest view and ranks of 1. The products of `_subtract_leaf_by_products` determine
+        The leaf is the view eliminated first; the rest are the views solved last, together. Used
+        for one rest view and ranks of 1. The products of `_subtract_leaf_by_products` determine
         only two sums over the sizes, of delta phi and of nu delta^2 phi. (E10) and (E11) need these
         two and the sum of delta^2 phi = delta phi - lambda nu delta^2 phi, with lambda = G_ee of
         the leaf. So any numbers with the same two sums give the same result.
@@ -283,8 +300,8 @@ class Elimination:
     def _root(self) -> Root | None:
         """Return the factored root view, or None if the design has no root.
 
-        Leaf classes of equal size contribute equally to their root classes: one contribution per
-        size is computed.
+        The leaf is the view eliminated first, the root the view eliminated second. Leaf classes of
+        equal size contribute equally to their root classes: one contribution per size is computed.
         """
         e = self.plan.leaf
         a = self.plan.root
@@ -353,6 +370,8 @@ class Elimination:
     def _add_leaf_sums(self, S: AnyArray, by_class: list[AnyArray], phi: AnyArray) -> None:
         """Add the posterior covariances of the leaf with itself and with all later views, in place.
 
+        The leaf is the view that is eliminated first.
+
         S : (r, r) sum over vectors
         by_class : per view (rank, rank) sum over classes; the leaf's entry is replaced
         phi : (C, w, w) per size of leaf classes, the sum over these classes of the covariance of
@@ -399,7 +418,10 @@ class Elimination:
         return self._leaf_covariances()
 
     def _root_covariances(self, root: Root) -> AnyArray:
-        """Return the posterior covariance of every root class, (root classes, r_a, r_a), with r_a the root's rank."""
+        """Return the posterior covariance of every root class, (root classes, r_a, r_a), with r_a the root's rank.
+
+        The root is the view that is eliminated second.
+        """
         xp = self.xp
         n_patterns = len(root.tables.size)
         step = max(1, CHUNK_ELEMENTS // (root.rank * max(self.n_rest, root.rank)))
@@ -411,7 +433,10 @@ class Elimination:
         return xp.concatenate(covariances)[xp.cached(root.tables.pattern)]
 
     def _leaf_covariances(self) -> AnyArray:
-        """Return the posterior covariance of every leaf class, (leaf classes, r_e, r_e), with r_e the leaf's rank."""
+        """Return the posterior covariance of every leaf class, (leaf classes, r_e, r_e), with r_e the leaf's rank.
+
+        The leaf is the view that is eliminated first.
+        """
         _, group, _ = self.design.leaf_counts
         r_e = self.ranks[self.plan.leaf]
         n_leaves = len(group)
@@ -431,7 +456,8 @@ class Elimination:
     def _leaf_covariance_chunk(self, leaves: slice, root_pattern: IntArray | None) -> AnyArray:
         """Return the posterior covariance of a range of T leaf classes, (T, r_e, r_e).
 
-        It is delta + delta X Cov(s_t) X' delta: delta is the covariance of leaf class t given the
+        The leaf is the view eliminated first, the root the view eliminated second. The covariance
+        is delta + delta X Cov(s_t) X' delta: delta is the covariance of leaf class t given the
         other views, s_t their latents that share vectors with t, and X couples both.
 
         leaves : range of leaf classes

@@ -59,9 +59,9 @@ def sums_of_rows(F: AnyArray, n: AnyArray, means: AnyArray) -> ViewSums:
 class LeafRows:
     """Posterior means of the leaf's classes, stored as one row per class.
 
-    Class c has the sum f_c (D,) of its n_c vectors. At construction its mean is that without the
-    other views, delta(n_c) * (f_c' LB - n_c mean' LB). `subtract` then removes the contributions of
-    the other views.
+    The leaf is the view that is eliminated first. Class c has the sum f_c (D,) of its n_c vectors.
+    At construction its mean is that without the other views, delta(n_c) * (f_c' LB - n_c mean' LB).
+    `subtract` then removes the contributions of the other views.
 
     design : design of the data
     delta : (distinct sizes of classes, r_e) posterior variances of the leaf's r_e latents, given
@@ -82,11 +82,16 @@ class LeafRows:
         self._means *= self.delta
 
     def sums_within(self, k: int) -> AnyArray:
-        """Sum the leaf's means over the vectors of each class of view k: (classes of k, rank of the leaf)."""
+        """Sum the leaf's means over the vectors of each class of view k: (classes of k, rank of the leaf).
+
+        The leaf is the view that is eliminated first.
+        """
         return self.xp.cached_table(self.tables[k]).T @ self._means
 
     def subtract(self, k: int, h: AnyArray) -> None:
         """Subtract the contribution of view k from the leaf's means.
+
+        The leaf is the view that is eliminated first.
 
         h : (classes of k, rank of the leaf) means of view k times B_k' Sigma^-1 B_e, with B the
             loadings and e the leaf
@@ -94,20 +99,27 @@ class LeafRows:
         self._means -= self.delta * (self.xp.cached_table(self.tables[k]) @ h)  # (E8)
 
     def sums(self) -> ViewSums:
-        """Return the sums of the leaf's means that the M step needs."""
+        """Return the sums of the leaf's means that the M step needs.
+
+        The leaf is the view that is eliminated first.
+        """
         return sums_of_rows(self.F, self.n, self._means)
 
     def means(self) -> AnyArray:
-        """Return the posterior means of the leaf's classes, (leaf classes, rank of the leaf)."""
+        """Return the posterior means of the leaf's classes, (leaf classes, rank of the leaf).
+
+        The leaf is the view that is eliminated first.
+        """
         return self._means
 
 
 class LeafGrams:
     """Same interface and results as `LeafRows`, with one Gram matrix per distinct size of the leaf's classes.
 
-    The mean of leaf class t is delta * (a_t U), with a_t its row of the matrix A of
-    `Design.per_count_grams` and U (columns of A, r_e) common to all classes. Sums over classes
-    follow from A'A, so the cost does not depend on the number of classes.
+    The leaf is the view that is eliminated first. The mean of leaf class t is delta * (a_t U), with
+    a_t its row of the matrix A of `Design.per_count_grams` and U (columns of A, r_e) common to all
+    classes. Sums over classes follow from A'A, so the cost does not depend on the number of
+    classes.
 
     The parameters are those of `LeafRows`.
     """
@@ -125,11 +137,16 @@ class LeafGrams:
         self.QU = self.Q[:, :, : self.D + 1] @ self.U[: self.D + 1]  # (counts, width, r_e)
 
     def sums_within(self, k: int) -> AnyArray:
-        """Sum the leaf's means over the vectors of each class of view k: (classes of k, rank of the leaf)."""
+        """Sum the leaf's means over the vectors of each class of view k: (classes of k, rank of the leaf).
+
+        The leaf is the view that is eliminated first.
+        """
         return (self.QU[:, self.columns[k]] * self.delta).sum(axis=0)
 
     def subtract(self, k: int, h: AnyArray) -> None:
         """Subtract the contribution of view k from the leaf's means.
+
+        The leaf is the view that is eliminated first.
 
         h : (classes of k, rank of the leaf) means of view k times B_k' Sigma^-1 B_e, with B the
             loadings and e the leaf
@@ -138,7 +155,10 @@ class LeafGrams:
         self.QU -= self.Q[:, :, self.columns[k]] @ h
 
     def sums(self) -> ViewSums:
-        """Return the sums of the leaf's means that the M step needs."""
+        """Return the sums of the leaf's means that the M step needs.
+
+        The leaf is the view that is eliminated first.
+        """
         values = self.xp.cached(self.design.leaf_counts[0])
         by_count = self.QU[:, : self.D + 1] * self.delta
         summed = by_count.sum(axis=0)  # sum of f_t z_t', and below it that of n_t z_t'
@@ -152,7 +172,10 @@ class LeafGrams:
         )
 
     def means(self) -> AnyArray:
-        """Return the posterior means of the leaf's classes, (leaf classes, rank of the leaf)."""
+        """Return the posterior means of the leaf's classes, (leaf classes, rank of the leaf).
+
+        The leaf is the view that is eliminated first.
+        """
         rows = LeafRows(self.design, self.delta[:, 0], self.U[: self.D], -self.U[self.D])
         for k, columns in self.columns.items():
             rows.subtract(k, -self.U[columns])

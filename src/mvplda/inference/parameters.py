@@ -209,7 +209,7 @@ class FullNoise:
 
     @property
     def variances(self) -> AnyArray:
-        """Noise variances: the diagonal of Sigma, (D,)."""
+        """Noise variance of each dimension, (D,)."""
         return diagonal_of(self.array)
 
     @property

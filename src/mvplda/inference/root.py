@@ -45,16 +45,27 @@ from .._typing import AnyArray, Array
 from ..backend import Numpy, Torch
 
 KEPT_ROOT_ELEMENTS = 2**27
-"""Largest number of elements (1 GiB) for which the blocks of all runs are stored during an E step; else recomputed."""
+"""Largest number of elements (1 GiB) for which the blocks of all runs are stored during an E step; else recomputed.
+
+The root is the view that is eliminated second. A run is a range of consecutive groups.
+"""
 
 KEPT_PAIRS = 2**26
 """Largest number of entries for which `RootTables.pairs` stores its tables during a fit; else they are recomputed."""
 
 MANY_ROWS = 8
-"""Number of rows per group from which `Root` multiplies group by group, which avoids copies of the groups' blocks."""
+"""Number of rows per group from which `Root` multiplies group by group, which avoids copies of the groups' blocks.
+
+The root is the view that is eliminated second. A group holds root classes with equally many leaf
+classes of every size.
+"""
 
 WIDE_BLOCK = 24
-"""Rank of the root from which `Root` multiplies group by group."""
+"""Rank of the root from which `Root` multiplies group by group.
+
+The root is the view that is eliminated second. A group holds root classes with equally many leaf
+classes of every size.
+"""
 
 Index = NDArray[np.int64]
 Pair = tuple[int, int]
@@ -97,6 +108,8 @@ class RootTables:
     ) -> RootTables:
         """Return the tables of a design.
 
+        Views are eliminated in this order: the leaf, the root, the rest together.
+
         parent : (T,) root class of each of T leaf classes
         n_roots : number of root classes
         count : (T,) index of the size of each leaf class, among the distinct sizes
@@ -135,33 +148,54 @@ class RootTables:
 
     @property
     def n_groups(self) -> int:
-        """Number of groups of root classes, H."""
+        """Number of groups of root classes, H.
+
+        The root is the view that is eliminated second. A group holds root classes with equally many
+        leaf classes of every size.
+        """
         return len(self.leaves)
 
     @cached_property
     def classes(self) -> Array:
-        """Number of root classes in every group, (H,)."""
+        """Number of root classes in every group, (H,).
+
+        The root is the view that is eliminated second. A group holds root classes with equally many
+        leaf classes of every size.
+        """
         return np.asarray(np.bincount(self.group, self.size, self.n_groups), dtype=np.float64)
 
     @cached_property
     def widths(self) -> Index:
-        """Number of distinct sizes of leaf classes that occur in every group, (H,)."""
+        """Number of distinct sizes of leaf classes that occur in every group, (H,).
+
+        The leaf is the view eliminated first, the root the view eliminated second. A group holds
+        root classes with equally many leaf classes of every size.
+        """
         return np.asarray((self.leaves > 0).sum(axis=1))
 
     @cached_property
     def order(self) -> Index:
-        """Indices of the root classes, sorted by group: (I,)."""
+        """Indices of the root classes, sorted by group: (I,).
+
+        The root is the view that is eliminated second. A group holds root classes with equally many
+        leaf classes of every size.
+        """
         return np.argsort(self.group[self.pattern], kind="stable")
 
     def n_classes(self, l: int) -> int:
-        """Return the number of classes of rest view l."""
+        """Return the number of classes of rest view l.
+
+        The rest are the views that are solved last, together.
+        """
         return int(self.shared[l].shape[1] // self.leaves.shape[1])
 
     def occurring(self, run: slice) -> Index:
         """Return the indices of the leaf-class sizes that occur in every group of a run, (h * A,) for h groups.
 
-        A is the largest number of sizes in any of these groups. A group with fewer sizes is filled
-        up with sizes that do not occur in it.
+        The leaf is the view eliminated first, the root the view eliminated second. A group holds
+        root classes with equally many leaf classes of every size. A run is a range of consecutive
+        groups. A is the largest number of sizes in any of these groups. A group with fewer sizes is
+        filled up with sizes that do not occur in it.
         """
         key = (run.start, run.stop)
         if key not in self._occurring:
@@ -172,8 +206,10 @@ class RootTables:
     def pairs(self, l: int, m: int, run: slice) -> sparse.csr_array:
         """Return, for every group of a run, sums over its root classes q of m_q(nu, lj) m_q(nu', mk).
 
-        m_q(nu, lj) is the number of vectors of class j of rest view l in leaf classes of size nu
-        inside q (`shared`).
+        Views are eliminated in this order: the leaf, the root, the rest together. A group holds
+        root classes with equally many leaf classes of every size. A run is a range of consecutive
+        groups. m_q(nu, lj) is the number of vectors of class j of rest view l in leaf classes of
+        size nu inside q (`shared`).
 
         l, m : rest views with J and K classes
         run : range of h groups
@@ -205,8 +241,11 @@ class RootTables:
     def _by_slot(self, l: int, run: slice, A: int) -> sparse.csr_array:
         """Return the `shared` numbers of rest view l for p patterns of a run, rearranged: (p, h * A * J) sparse.
 
-        There is a column for each of h groups, A slots (sizes that occur in the group, see the
-        module) and J classes of l.
+        The root is the view eliminated second; the rest are the views solved last, together. A
+        group holds root classes with equally many leaf classes of every size. A run is a range of
+        consecutive groups. Root classes of one pattern have equal rows in `RootTables`. There is a
+        column for each of h groups, A slots (sizes that occur in the group, see the module) and J
+        classes of l.
         """
         patterns = self._patterns(run)
         entries = self.shared[l][patterns].tocoo()
@@ -219,7 +258,11 @@ class RootTables:
         return sparse.coo_array((entries.data, (entries.row, columns)), shape=shape).tocsr()
 
     def _patterns(self, run: slice) -> slice:
-        """Return the range of patterns that belong to a range of groups."""
+        """Return the range of patterns that belong to a range of groups.
+
+        The root is the view that is eliminated second. A group holds root classes with equally many
+        leaf classes of every size. Root classes of one pattern have equal rows in `RootTables`.
+        """
         first, last = np.searchsorted(self.group, [run.start, run.stop])
         return slice(int(first), int(last))
 
@@ -264,8 +307,9 @@ def row_signatures(tables: list[sparse.csr_array]) -> Array:
 class Run:
     """Consecutive groups of root classes with their blocks; symbols are those of the module.
 
-    h is the number of groups, r_a the root's rank, and w the width of a group's block: slots times
-    the sum of the ranks of the rest views.
+    Views are eliminated in this order: the leaf, the root, the rest together. A group holds root
+    classes with equally many leaf classes of every size. h is the number of groups, r_a the root's
+    rank, and w the width of a group's block: slots times the sum of the ranks of the rest views.
 
     groups : range of groups
     slots : number of leaf-class sizes for which each group has a block
@@ -288,7 +332,8 @@ class Run:
 class RootSums:
     """Sums of the posterior covariances of the root's latents.
 
-    C is the number of distinct sizes of leaf classes, r_a the root's rank.
+    Views are eliminated in this order: the leaf, the root, the rest together. C is the number of
+    distinct sizes of leaf classes, r_a the root's rank.
 
     over_vectors : (r_a, r_a) sum over vectors
     over_classes : (r_a, r_a) sum over root classes
@@ -307,6 +352,8 @@ class RootSums:
 @dataclass
 class Root:
     """Factored blocks D_q of the root classes, and their couplings U_q to the rest; symbols are those of the module.
+
+    Views are eliminated in this order: the leaf, the root, the rest together.
 
     view : index of the root view
     tables : numbers of leaf classes and shared vectors inside root classes
@@ -329,18 +376,28 @@ class Root:
 
     @property
     def rank(self) -> int:
-        """Rank of the root view, r_a."""
+        """Rank of the root view, r_a.
+
+        The root is the view that is eliminated second.
+        """
         return self.to_root.shape[-1]
 
     @cached_property
     def ranks(self) -> dict[int, int]:
-        """Rank of every rest view, {view: rank}."""
+        """Rank of every rest view, {view: rank}.
+
+        The rest are the views that are solved last, together.
+        """
         return {l: blocks.shape[-1] for l, blocks in self.to_rest.items()}
 
     # Blocks.
 
     def runs(self) -> Iterator[Run]:
-        """Yield all groups in order, one run at a time; store the runs for later calls if they fit into memory."""
+        """Yield all groups in order, one run at a time; store the runs for later calls if they fit into memory.
+
+        The root is the view that is eliminated second. A group holds root classes with equally many
+        leaf classes of every size. A run is a range of consecutive groups.
+        """
         if self._cached_runs is not None:
             yield from self._cached_runs
             return
@@ -358,7 +415,11 @@ class Root:
             self._cached_runs = runs
 
     def _factored(self, groups: slice) -> Run:
-        """Return the run of a range of groups, with its blocks D factored."""
+        """Return a range of groups as a run, with the inverses and log-determinants of their diagonal blocks D_h.
+
+        The root is the view that is eliminated second. A group holds root classes with equally many
+        leaf classes of every size. A run is a range of consecutive groups.
+        """
         xp = self.xp
         h = groups.stop - groups.start
         A = int(self.tables.widths[groups].max())
@@ -378,23 +439,37 @@ class Root:
 
     @property
     def log_determinant(self) -> float:
-        """Sum over root classes of the log-determinant of D_q."""
+        """Sum over root classes of the log-determinant of D_q.
+
+        The root is the view that is eliminated second.
+        """
         classes = self.xp.cached(self.tables.classes)
         return sum(float(classes[run.groups] @ run.log_determinant) for run in self.runs())
 
     def _table(self, l: int, m: int, run: Run) -> Any:
-        """Return the table of `RootTables.pairs` for rest views (l, m) and the groups of a run, on the device."""
+        """Return the table of `RootTables.pairs` for rest views (l, m) and the groups of a run, on the device.
+
+        The root is the view eliminated second; the rest are the views solved last, together. A
+        group holds root classes with equally many leaf classes of every size. A run is a range of
+        consecutive groups.
+        """
         table = self.tables.pairs(l, m, run.groups)
         return self.xp.cached_table(table) if self.tables.keeps_pairs else self.xp.table(table)
 
     def _columns(self, l: int, run: Run) -> slice:
-        """Return the columns of rest view l in the blocks of a run."""
+        """Return the columns of rest view l in the blocks of a run.
+
+        The root is the view eliminated second; the rest are the views solved last, together. A run
+        is a range of consecutive groups.
+        """
         return side_by_side({m: run.slots * r for m, r in self.ranks.items()})[l]
 
     # Elimination and means.
 
     def subtract_from_rest(self, rest_blocks: dict[Pair, AnyArray]) -> None:
         """Subtract the sum over root classes of U_q' D_q^-1 U_q from the precision of the rest.
+
+        The root is the view eliminated second; the rest are the views solved last, together.
 
         rest_blocks : {(l, m): (classes of l, rank of l, classes of m, rank of m)} blocks; changed
             in place
@@ -418,6 +493,8 @@ class Root:
     def rest_sums(self, right: AnyArray) -> dict[int, AnyArray]:
         """Return the sum over root classes q of U_q' D_q^-1 b_q, which their elimination subtracts from the rest.
 
+        The root is the view eliminated second; the rest are the views solved last, together.
+
         right : (I, r_a) right-hand side b_q of every root class
         return : {rest view: (classes, rank)}
         """
@@ -435,6 +512,8 @@ class Root:
     def means(self, right: AnyArray, rest_means: dict[int, AnyArray]) -> AnyArray:
         """Return the posterior means of the root classes, D_q^-1 (b_q - U_q times the means of the rest): (I, r_a).
 
+        The root is the view eliminated second; the rest are the views solved last, together.
+
         right : (I, r_a) right-hand side b_q of every root class
         rest_means : {rest view: (classes, rank)} posterior means
         """
@@ -450,6 +529,9 @@ class Root:
 
     def _solved(self, rows: AnyArray, group: Index, order: Index) -> AnyArray:
         """Multiply every row by the inverse block D_h^-1 of its group h: (rows, r_a).
+
+        The root is the view that is eliminated second. A group holds root classes with equally many
+        leaf classes of every size.
 
         rows : (rows, r_a)
         group : (rows,) group of each row
@@ -479,6 +561,8 @@ class Root:
 
     def covariance_sums(self, V: Mapping[Pair, AnyArray]) -> RootSums:
         """Return sums of the posterior covariances of the root's latents.
+
+        The root is the view eliminated second; the rest are the views solved last, together.
 
         V : {(l, m): (classes of l * classes of m, rank of l * rank of m)} blocks of the rest's
             covariance
@@ -513,8 +597,10 @@ class Root:
     def _rest_covariance(self, V: Mapping[Pair, AnyArray], run: Run) -> AnyArray:
         """Return the sum over each group's root classes q of P_q V P_q', (h, w, w) for a run of h groups.
 
-        P_q holds the numbers of vectors that q shares with rest classes (see the module); w is the
-        width of the blocks.
+        The root is the view eliminated second; the rest are the views solved last, together. A
+        group holds root classes with equally many leaf classes of every size. A run is a range of
+        consecutive groups. P_q holds the numbers of vectors that q shares with rest classes (see
+        the module); w is the width of the blocks.
 
         V : {(l, m): (classes of l * classes of m, rank of l * rank of m)} blocks of the rest's
             covariance
@@ -538,11 +624,17 @@ class Root:
     def _inverses(self) -> AnyArray:
         """Inverse blocks D_h^-1 of all groups, (H, r_a, r_a); only covariances of single classes
         need all of them at once.
+
+        The root is the view that is eliminated second. A group holds root classes with equally many
+        leaf classes of every size.
         """
         return self.xp.concatenate([run.inverse for run in self.runs()])
 
     def couplings(self, patterns: Index) -> tuple[AnyArray, AnyArray]:
         """Return D_q^-1 and D_q^-1 U_q of a root class of each pattern: (p, r_a, r_a) and (p, r_a, R).
+
+        The root is the view that is eliminated second. Root classes of one pattern have equal rows
+        in `RootTables`.
 
         patterns : (p,) indices of patterns
         """

@@ -121,7 +121,7 @@ class BaseScorer(Persistent):
 
     @property
     def width_out(self) -> int:
-        """Number of columns of the evidence."""
+        """Number of columns of the evidence (of the projection of a vector onto the latent space)."""
         return self.width_in
 
     def evidence(self, X: ArrayLike) -> AnyArray:
@@ -166,15 +166,17 @@ class BaseScorer(Persistent):
         return ()
 
     def pair_terms(self) -> PairTerms:
-        """Return the pair terms of the scorer, see `mvplda.scoring.pair_terms`."""
+        """Return the pair terms of the scorer: log-ratios of profile and test, see `mvplda.scoring.pair_terms`."""
         raise NotImplementedError
 
     def pair_terms_with_known(self, views: Sequence[str]) -> PairTerms:
-        """Return pair terms that use the training classes of these views; by default those of `pair_terms`."""
+        """Return pair terms (log-ratios) that use the training classes of these views; by default
+        those of `pair_terms`.
+        """
         return self.pair_terms()
 
     def published_pair_terms(self) -> PairTerms:
-        """Return the pair terms of the paper's scoring, for ``scoring="paper"``."""
+        """Return the pair terms (log-ratios) of the paper's scoring, for ``scoring="paper"``."""
         raise ParameterError("scoring='paper' requires a model with two views")
 
     def known_names(self, view: str) -> Names:

@@ -1,4 +1,4 @@
-"""Committee of experts: several scorers, whose pair terms are added with weights."""
+"""Committee of experts: several scorers, whose pair terms (log-ratios) are added with weights."""
 
 from __future__ import annotations
 
@@ -361,7 +361,7 @@ class Committee(BaseScorer, BaseEstimator):
         )
 
     def _expert_pair_terms(self, name: str, views: Sequence[str]) -> PairTerms:
-        """Return the pair terms of an expert; those with its training classes in `views`, if it has any."""
+        """Return the pair terms (log-ratios) of an expert; they use its training classes in `views`, if it has any."""
         scorer = scorer_of(self.experts_[name])
         known = tuple(self._expert_classes(name, views))
         return scorer.pair_terms_with_known(known) if known else scorer.pair_terms()
@@ -380,7 +380,7 @@ class Committee(BaseScorer, BaseEstimator):
     def _joint_terms(
         self, weights: Mapping[str, Mapping[str, float]], views: Sequence[str]
     ) -> JointTerms:
-        """Return the weighted pair terms of the experts.
+        """Return the weighted pair terms (log-ratios) of the experts.
 
         weights : {expert: {view or "together": weight}}; experts without an entry are left out
         views : views whose training classes are used

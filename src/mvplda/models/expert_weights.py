@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from .._typing import Array, IntArray
 
 RIDGE = 3e-4
-"""Penalty on squared weights, in units of the evidence's size; keeps weights moderate if there are few speakers."""
+"""Penalty on squared weights, relative to the size of the evidence; keeps weights moderate with few speakers."""
 
 MAX_WEIGHT = 5.0
 """Upper bound of a weight, because a term with little evidence about held-out speakers may have much about others."""

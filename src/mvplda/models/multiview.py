@@ -1,4 +1,4 @@
-"""MultiviewPLDA: settings, training and the results of a fit."""
+"""`MultiviewPLDA`: the model's settings, its training, and the results of a fit."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -250,7 +250,12 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         view_ranks: Ranks,
         device: Device = None,
     ) -> Self:
-        """Fit to statistics with these requested ranks, on a device (None: that of the statistics)."""
+        """Fit to statistics, store the results, and warn of problems of the data.
+
+        statistics : statistics of the training data
+        view_ranks : {view: requested rank, None for the largest}
+        device : torch device of EM; None: that of the statistics
+        """
         views = tuple(view_ranks)
         if self.algorithm == "paper" and (len(views) > 2 or any(":" in v for v in views)):
             raise ParameterError(

@@ -1,4 +1,4 @@
-"""PLDA of one view."""
+"""PLDA (probabilistic linear discriminant analysis) of one view: `MultiviewPLDA` with plain labels."""
 
 # mypy: disable-error-code="no-any-return"
 

@@ -1,7 +1,7 @@
 """Prepare the comparison of enrolled profiles with tests under a question, for the scoring engine.
 
-`compare` checks both sides, chooses the pair terms of the scorer, lists the weighted hypotheses,
-and numbers the class names that both sides share.
+`compare` checks both sides, chooses the pair terms (log-ratios) of the scorer, lists the weighted
+hypotheses, and numbers the class names that both sides share.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 ScoringMethod = str
-"""Method of scoring: "exact", or "paper" for the pair terms published in the paper."""
+"""Method of scoring: "exact", or "paper" for the likelihood ratio that the paper published."""
 
 
 def compare(
@@ -111,7 +111,7 @@ def compare(
 def _pair_terms_for(
     scorer: BaseScorer, profiles: Profiles, tests: Profiles, question: Question, scoring: str
 ) -> PairTerms:
-    """Return the pair terms of a scorer for a question.
+    """Return the pair terms (log-ratios) of a scorer for a question.
 
     Raise `ParameterError` for an unknown `scoring`, and for questions that the paper's scoring does
     not support.

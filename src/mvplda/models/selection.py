@@ -51,7 +51,7 @@ ROUNDS = 2
 """Largest number of rounds over the views of a structure."""
 
 STRENGTHS = (0.1, 0.2, 0.4, 0.6, 0.8)
-"""Strengths of the prior that are compared."""
+"""Default strengths of the isotropic prior that `select_model` compares."""
 
 SIGNIFICANT = 2.0
 """Number of standard errors of the difference by which a loss must be lower to count as a gain.

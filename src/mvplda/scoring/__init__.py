@@ -1,1 +1,1 @@
-"""Likelihood ratios between enrolled profiles and tests."""
+"""Scoring: likelihood ratios between enrolled profiles and tests, for questions about several views."""

@@ -203,7 +203,7 @@ NEW_CLASS: ClassMatch = (-1, -1)
 """Match of a class that is neither an enrolled nor a training class."""
 
 MAX_ASSIGNMENTS = 2**13
-"""Largest number of assignments per trial and hypothesis; questions with more are refused."""
+"""Largest number of assignments of classes per trial and hypothesis; questions with more are refused."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """Comparison of two sets of profiles under a question, block by block.
 
 The question gives weighted hypotheses. Labels and training classes give the assignments w of each
-hypothesis (see ``assignments``). A scorer gives the pair terms of each assignment, whose sum is
-F_w, the log-ratio of profile and test against "nothing shared". The LLR of the question is then
+hypothesis: which classes are the same (see ``assignments``). A scorer gives the pair terms of each
+assignment; their sum F_w is the log-ratio of profile and test against "nothing shared". The LLR of
+the question is then
 
-    LLR = log sum over w for the question of (weight_w exp(F_w)) - log sum over w against it of
-    (weight_w exp(F_w))  (V4)
+    LLR = log S(for) - log S(against),    S = sum over assignments w of weight_w exp(F_w)    (V4)
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -46,11 +46,11 @@ from .pair_terms import PairTerm, PairTerms
 from .question import Hypothesis, HypothesisWeights, LikelihoodRatio
 
 MAX_CACHED_TABLE_PAIRS = 2**12
-"""Number of combinations (hypothesis, enrolled cell table, test cell table) whose assignments are cached."""
+"""Number of combinations (hypothesis, enrolled cell table, test cell table) whose assignments of classes are cached."""
 
 
 MAX_CACHED_ASSIGNMENTS = 2**6
-"""Length of the longest list of assignments that is cached."""
+"""Length of the longest list of assignments (which classes are the same) that is cached."""
 
 
 KNOWN_CLASS_NUMBERS = 2**22
@@ -81,7 +81,8 @@ class Comparison:
 
     ratio : hypotheses for and against the question, with weights
     enrol, test : the two sides
-    pair_terms : pair terms of the scorer
+    pair_terms : pair terms of the scorer: log-ratios of profile and test under an assignment of
+        classes
     cache : results that the scorer reuses between calls
     view_labels : {base view: role of its labels, and training classes}
     dtype : type of the scores
@@ -149,7 +150,7 @@ class Comparison:
     def log_ratios(
         self, enrol: GroupSide, test: GroupSide, sums: Sequence[HypothesisWeights]
     ) -> LogRatios:
-        """Return the sums over assignments of one block, see `LogRatios`.
+        """Return the log-sums over assignments of classes for one block of trials, see `LogRatios`.
 
         enrol, test : groups of profiles on the two sides
         sums : one set of weighted hypotheses per sum
@@ -181,7 +182,8 @@ class Comparison:
     def weighted_assignments(
         self, enrol: GroupSide, test: GroupSide, sums: Sequence[HypothesisWeights]
     ) -> list[list[WeightedAssignment]]:
-        """Return, for every sum, the assignments of its hypotheses with weights and pair terms.
+        """Return, for every sum, the assignments of classes that its hypotheses allow, with weights
+        and pair terms (log-ratios).
 
         enrol, test : groups of profiles on the two sides
         sums : one set of weighted hypotheses per sum
@@ -230,9 +232,7 @@ class Comparison:
         return {classes: below_top[:, k] for k, classes in enumerate(offsets)}
 
     def _assignments(self, h: Hypothesis, enrol: CellTable, test: CellTable) -> list[Assignment]:
-        """Return the assignments of hypothesis h for two cell tables; short lists are cached,
-        because the same tables recur.
-        """
+        """Return the assignments of classes that hypothesis h allows for two cell tables; short lists are cached."""
         cache = self.cache.assignments
         key = (h, enrol, test, self._label_keys)
         assignments = cache.get(key)
@@ -258,12 +258,12 @@ def _assignment_sum(
     dtype: str,
     sizes: list[float],
 ) -> AssignmentSum:
-    """Return the sum over assignments of one block, with one matrix product for all assignments that can share it.
+    """Return the log-sum over assignments of classes for one block, with as few matrix products as possible.
 
-    Assignments share a product if they differ only in training classes, and so in one-sided terms.
+    Assignments that differ only in training classes, and so in one-sided terms, share a product.
 
     enrol, test : groups of profiles on the two sides
-    weighted : assignments with their pair terms
+    weighted : assignments with weights and pair terms (log-ratios of profile and test)
     test_offsets : see `Comparison._test_offsets`
     shift : added to all log weights
     dtype : type of the factors of the products

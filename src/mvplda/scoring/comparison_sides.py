@@ -40,7 +40,7 @@ to more than one nat.
 
 
 class SideFactor(NamedTuple):
-    """Factor of one side in the matrix product of pair terms, one row per profile.
+    """Factor of one side in the matrix product that computes pair terms (log-ratios), one row per profile.
 
     values : [E, row, 1] for the enrolment or [T, 1, column] for the test: two-sided part, and
         one-sided terms (see `log_sums`)
@@ -54,7 +54,7 @@ class SideFactor(NamedTuple):
 class ScoringCache:
     """Results that a scorer reuses between calls; all of them can be computed again.
 
-    assignments : possible assignments, by hypothesis, cell tables and labels
+    assignments : possible assignments of classes, by hypothesis, cell tables and labels
     groups : groups of profiles with equal cell tables, by set of profiles
     factors : factors of matrix products, by set of profiles
 
@@ -112,7 +112,7 @@ class GroupSide:
         return sum((term.evaluate(self._squares) for term in terms), self.zeros)
 
     def one_sided(self, terms: Sequence[PairTerm]) -> AnyArray:
-        """Return the sum of this side's one-sided parts of pair terms, (n,).
+        """Return the sum of the parts of pair terms (log-ratios) that depend on this side only, (n,).
 
         These are the rows a(e) for an enrolled profile e, or the columns b(t) for a test t.
         """
@@ -124,7 +124,7 @@ class GroupSide:
         return self._one_sided[key][1]
 
     def factor(self, terms: Sequence[PairTerm], offset: AnyArray | float, dtype: str) -> SideFactor:
-        """Return this side's factor of the matrix product of pair terms; factors of whole sets of profiles are cached.
+        """Return this side's factor of the matrix product that computes pair terms (log-ratios of profile and test).
 
         terms : pair terms, whose two-sided parts become columns
         offset : number, or (n,), added to the one-sided terms
@@ -145,7 +145,7 @@ class GroupSide:
     def _make_factor(
         self, terms: Sequence[PairTerm], offset: AnyArray | float, dtype: str
     ) -> SideFactor:
-        """Compute the factor that `factor` returns; raise `DataError` for profiles with too large terms."""
+        """Compute the factor of the matrix product; raise `DataError` for profiles whose terms are too large."""
         one_sided = self.one_sided(terms)
         blocks = []
         sizes = abs(one_sided)

@@ -43,7 +43,7 @@ def _joint_kernel(  # type: ignore[no-untyped-def]
     N_WIDTH: tl.constexpr, A_WIDTH: tl.constexpr, B_WIDTH: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, STRIP: tl.constexpr, BEST_ONLY: tl.constexpr,
 ):  # fmt: skip
-    """Score BM rows, whose factors stay on chip, against a strip of STRIP * BN columns.
+    """Compute BM rows of the score matrix, for a strip of STRIP * BN columns; the rows' factors stay on chip.
 
     Arguments that start with n belong to the product of the numerator, those with a and b to the
     two products of the denominator: split factors of both sides, one-sided terms of both sides, and

@@ -52,7 +52,8 @@ MAX_CACHED_LAYOUTS = 2**12
 
 
 class _TermRecipe(NamedTuple):
-    """Everything that the pair term of an assignment needs, for all profiles of two cell tables, except their evidence.
+    """Matrices and constants of the pair term (log-ratio) of one assignment of classes, for all
+    profiles of two cell tables.
 
     key : cache key of the matrices
     term : matrices of the quadratic form
@@ -73,7 +74,8 @@ class _TermRecipe(NamedTuple):
 
 
 class _ReducedTerm(NamedTuple):
-    """Matrices of a pair term if a side has several cells, with the maps that reduce evidence to the shared latents.
+    """Matrices of a pair term (log-ratio of two sides) if a side has several cells, with the maps
+    that reduce evidence to the shared latents.
 
     term : matrices of the quadratic form in reduced evidence
     enrol, test : reductions of the two sides. A test of one cell has None: its reduction is part of
@@ -113,13 +115,15 @@ class LatentTerms:
         self._cached_numbers = 0
 
     def as_published(self) -> LatentTerms:
-        """Return pair terms with the covariances that the paper printed for hypotheses that share one of two views."""
+        """Return pair terms (log-ratios) with the covariances that the paper printed for hypotheses
+        that share one of two views.
+        """
         other = copy(self)
         other.published = True
         return other
 
     def with_known(self, known: Mapping[str, KnownClasses]) -> LatentTerms:
-        """Return pair terms of the same model that use training classes in some views.
+        """Return pair terms (log-ratios) of the same model that use training classes in some views.
 
         known : {view: posteriors of its training classes}
         """
@@ -174,7 +178,9 @@ class LatentTerms:
         training_classes: TrainingClasses,
         matches: ClassMatches,
     ) -> list[PairTerm]:
-        """Return the pair term of an assignment, as a list of one; empty if the two sides share no latents.
+        """Return the pair term (log-ratio of two sides) of one assignment of classes, as a list of one.
+
+        The list is empty if the two sides share no latents.
 
         training_classes : training classes of the enrolment
         matches : match of every class of the test
@@ -210,7 +216,7 @@ class LatentTerms:
         training_classes: TrainingClasses,
         matches: ClassMatches,
     ) -> _TermRecipe | None:
-        """Compute the matrices of an assignment's pair term.
+        """Compute the matrices of the pair term (log-ratio of two sides) of one assignment of classes.
 
         Return None if the two sides share no latents: the term is then 0.
 
@@ -307,7 +313,7 @@ class LatentTerms:
         keep_e: IntArray,
         keep_t: IntArray,
     ) -> _ReducedTerm:
-        """Compute the matrices of the pair term on the shared latents, and the reductions of both sides to them.
+        """Compute the matrices of the pair term (log-ratio) on the shared latents, and both sides' reductions to them.
 
         The parameters are those of `_reduced_recipe`.
         """

@@ -1,10 +1,10 @@
-"""Log-sums over assignments, computed in cache-sized blocks: matrix products, then a log-sum-exp.
+"""Log-sums over assignments of classes, computed in cache-sized blocks: matrix products, then a log-sum-exp.
 
-The pair terms of one assignment over two groups of profiles are one thin matrix product, [E, row,
-1] [T, 1, column]'. E and T hold a row per profile and test; two more columns add the one-sided
-terms `row` and `column`. Matrices, lists of trials and searches for the best profiles evaluate the
-same sums, `LogRatios`, and differ only in how products are computed. All functions accept NumPy
-arrays and torch tensors.
+The pair terms (log-ratios) of one assignment over two groups of profiles are one thin matrix
+product, [E, row, 1] [T, 1, column]'. E and T hold a row per profile and test; two more columns add
+the one-sided terms `row` and `column`. Matrices, lists of trials and searches for the best profiles
+evaluate the same sums, `LogRatios`, and differ only in how products are computed. All functions
+accept NumPy arrays and torch tensors.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -21,12 +21,12 @@ from .._typing import AnyArray, FloatArray, IntArray
 from ..backend import cast, dtype_name, in_parallel, is_torch, namespace, to_host
 
 BLOCK = 512
-"""Number of rows and columns of a block of a score matrix."""
+"""Number of rows, and of columns, of a block of a score matrix that is computed at a time."""
 
 LOG2_E = 1.0 / math.log(2.0)
 
 MAX_EXPONENT = 80.0
-"""Largest exponent: a larger one overflows float32, and one below its negative loses precision."""
+"""Largest absolute exponent of exp: a larger positive one overflows float32, a larger negative one is cut off."""
 
 MIN_RELIABLE_SUM = 1e-280
 """Smallest sum of exponentials that is exact: smaller ones may have lost terms to underflow."""
@@ -43,8 +43,8 @@ RowIndex = slice | AnyArray
 
 @dataclass(frozen=True)
 class OffsetSum:
-    """Sum over assignments w that share a product: for row i and column j, log sum over w of
-    exp(rows[i, w] + columns[j, w]).
+    """Log-sum over assignments of classes w that share a matrix product: for row i and column j,
+    log sum over w of exp(rows[i, w] + columns[j, w]).
 
     rows : (P, assignments) float64, at most 0
     columns : (T, assignments) float64, at most 0
@@ -75,7 +75,7 @@ class OffsetSum:
 
 
 def _log_sum_rows(values: AnyArray) -> AnyArray:
-    """Return the log of the sum of exponentials of every row, (n,), for values (n, assignments)."""
+    """Return the log of the sum of exponentials of every row of values (n, columns), (n,)."""
     if is_torch(values):
         return values.logsumexp(1)
     return log_sum([column.copy() for column in np.asarray(values).T])
@@ -83,7 +83,7 @@ def _log_sum_rows(values: AnyArray) -> AnyArray:
 
 @dataclass(frozen=True)
 class TermProduct:
-    """Pair terms of one assignment for all pairs of P profiles and T tests: left @ right'.
+    """Pair terms (log-ratios) of one assignment of classes for P profiles and T tests: left @ right', (P, T).
 
     left : (P, width) factor of the profiles, one-sided terms included
     right : (T, width) factor of the tests, one-sided terms included
@@ -110,16 +110,16 @@ class TermProduct:
         return value
 
     def rows(self, rows: slice) -> TermProduct:
-        """Return the product restricted to some rows."""
+        """Return the product for some of the profiles (rows of `left`)."""
         offsets = self.offsets and replace(self.offsets, rows=self.offsets.rows[rows])
         return TermProduct(self.left[rows], self.right, offsets)
 
 
 @dataclass(frozen=True)
 class AssignmentSum:
-    """Sum over assignments: log(sum over products of exp(product) + exp(constant)).
+    """Log-sum over assignments of classes: log(sum over products of exp(product) + exp(constant)).
 
-    products : pair terms of the assignments that share classes
+    products : pair terms (log-ratios) of the assignments that share classes
     constant : log weight of the assignments that share nothing; None: there are none
     """
 
@@ -138,7 +138,7 @@ class AssignmentSum:
 
 
 class LogRatios:
-    """Log ratios of sums over assignments to the last of them, for two groups of profiles.
+    """Log ratios of sums over assignments of classes to the last sum, for two groups of profiles.
 
     A likelihood ratio has two sums; log-likelihoods of hypotheses have one sum per hypothesis.
 

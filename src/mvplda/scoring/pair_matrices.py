@@ -1,4 +1,6 @@
-"""Matrices of a pair term: computed from evidence on latents, from vectors, and as the paper published them."""
+"""Matrices of a pair term (log-ratio of two sides of a trial): computed from evidence on latents,
+from vectors, and as the paper published them.
+"""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -73,7 +75,7 @@ def reduce_evidence(N: Array, keep: IntArray) -> tuple[Array, Array]:
 
 
 def latent_term(N_e: Array, N_t: Array, keep_e: IntArray, keep_t: IntArray) -> PairTermMatrices:
-    """Return the pair term of two sides that share some latents.
+    """Return the pair term (log-ratio) of two sides that share some latents.
 
     N_e, N_t : evidence matrices of the two sides
     keep_e, keep_t : indices of the shared latents on each side, in the same order
@@ -86,7 +88,7 @@ def latent_term(N_e: Array, N_t: Array, keep_e: IntArray, keep_t: IntArray) -> P
 
 
 def reduced_term(kept_e: Array, kept_t: Array) -> PairTermMatrices:
-    """Return the pair term of two sides whose evidence was reduced to the shared latents.
+    """Return the pair term (log-ratio) of two sides whose evidence was reduced to the shared latents.
 
     kept_e, kept_t : (m, m) evidence matrices of the two sides on the shared latents
     """
@@ -118,8 +120,7 @@ def vector_term(A: Array, B: Array, R: Array) -> PairTermMatrices:
 
 
 def predictive_term(kept: Array, shared: Array, B: Array) -> tuple[PairTermMatrices, Array]:
-    """Return the pair term of a profile of several cells and a single vector, and the loading of
-    the profile's evidence.
+    """Return the pair term (log-ratio) of a profile of several cells and one vector, and the profile's loading.
 
     Let z ~ N(0, I) be the shared latents. Without the profile the vector is N(0, B). The profile's
     evidence y on z gives the contribution `shared` z to the vector the mean y loading and a
@@ -145,11 +146,11 @@ def predictive_term(kept: Array, shared: Array, B: Array) -> tuple[PairTermMatri
 
 
 def published_term(N_e: Array, N_t: Array, scale: Array) -> PairTermMatrices:
-    """Return the pair term of a hypothesis that shares one of two views, with the covariance that the paper printed.
+    """Return the pair term (log-ratio) of a hypothesis that shares one of two views, with the paper's covariance.
 
-    In the paper all four blocks of the covariance are equal, and count the covariance of the shared
-    view twice (docs/errata.md). So this is the term that shares everything, with the loading of
-    that view times sqrt 2.
+    In the printed covariance all four blocks of the covariance are equal, and count the covariance
+    of the shared view twice (docs/errata.md). So this is the term that shares everything, with the
+    loading of that view times sqrt 2.
 
     N_e, N_t : (r, r) evidence matrices of the two sides
     scale : (r,) sqrt 2 for latents of the shared view, else 1

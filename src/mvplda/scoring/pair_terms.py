@@ -109,7 +109,10 @@ def row_products(a: AnyArray, b: AnyArray) -> AnyArray:
 
 
 class PairTerms(Protocol):
-    """Interface by which a scorer provides pair terms; its prepared sides are opaque to the scoring engine.
+    """Interface by which a scorer provides pair terms: log-ratios of profile and test, given which
+    classes are the same.
+
+    Prepared sides are opaque to the scoring engine.
 
     base : base views
     is_llr : whether the scores are likelihood ratios
@@ -194,7 +197,7 @@ class ScoreTerms:
 class ExpertTerms:
     """One expert of a committee: its pair terms, its columns of the evidence, and its weights.
 
-    pair_terms : pair terms of the expert
+    pair_terms : pair terms (log-ratios) of the expert
     columns : its columns of the committee's evidence
     weights : {view of the expert, or `JOINT_WEIGHT`: weight}
     class_numbers : {view: (classes,)} the expert's number of each training class of the committee;
@@ -246,7 +249,7 @@ class ExpertTerms:
 
 
 class ExpertCall(NamedTuple):
-    """Call of an expert for an assignment: the arguments that give its terms, and their weight.
+    """Arguments for which an expert of a committee computes its terms of one assignment of classes, and their weight.
 
     expert : position of the expert in the committee
     training_classes : training classes of the enrolment, in the expert's numbers
@@ -261,7 +264,7 @@ class ExpertCall(NamedTuple):
 
 
 MAX_CACHED_CALLS = 2**12
-"""Number of assignments whose expert calls are cached."""
+"""Number of assignments of classes for which the calls of experts are cached."""
 
 
 class JointTerms:

@@ -46,7 +46,7 @@ FloatRows = NDArray[np.float32]
 """Array of float32 rows."""
 
 ProfileKind = tuple[CellTable, int]
-"""Kind of the rows of an index: cell table of the profiles, and number of the bound (i in the module's description)."""
+"""Kind of index rows: cell table of the profiles, and which of several upper bounds of the LLR the rows compute."""
 
 
 class SearchResult(NamedTuple):
@@ -65,7 +65,7 @@ class SearchResult(NamedTuple):
 class LlrBound(NamedTuple):
     """Upper bound of the LLR, log (A_i / C_i) in the module's description, as a sum of pair terms and a constant.
 
-    terms : pair terms to add up
+    terms : pair terms (log-ratios) to add up
     constant : number to add
     is_exact : True if the sum is the LLR itself
     """
@@ -253,7 +253,8 @@ class SearchIndex:
 def _pair_assignments(
     numerator: Sequence[WeightedAssignment], denominator: Sequence[WeightedAssignment]
 ) -> list[LlrBound]:
-    """Return bounds of the LLR: each pairs an assignment for the question with the most similar one against it.
+    """Return bounds of the LLR: each pairs an assignment of classes for the question with the most
+    similar one against it.
 
     Terms that both assignments have cancel.
 
@@ -280,7 +281,7 @@ def _pair_assignments(
 
 
 def _merge_equal_terms(weighted: Sequence[WeightedAssignment]) -> list[WeightedAssignment]:
-    """Merge assignments with equal pair terms into one with the sum of their weights."""
+    """Merge assignments of classes with equal pair terms (log-ratios) into one, with the sum of their weights."""
     by_terms: dict[object, list[WeightedAssignment]] = {}
     for w in weighted:
         by_terms.setdefault(tuple(term.key for term in w.terms), []).append(w)

@@ -105,7 +105,7 @@ class Sums:
         return self.scatter.ndim == 2
 
     def product(self, left: AnyArray, right: AnyArray) -> AnyArray:
-        """Return left right' of two (D, m) matrices, or its diagonal if the scatter is diagonal."""
+        """Return left right', (D, D), of two (D, m) matrices; only its diagonal, (D,), if the scatter is diagonal."""
         if self.has_products:
             return left @ right.T
         return self.xp.einsum("dm,dm->d", left, right)

@@ -203,7 +203,11 @@ def _split(values: IntArray, lists: Sequence[Names]) -> list[IntArray]:
 
 
 def cells_of(classes: ViewClasses) -> IntArray:
-    """Return the base-view class numbers of every class, (classes, base views); one column for a base view."""
+    """Return the base-view classes of every class of a view, (classes, base views).
+
+    For an interaction these are the numbers of the combined classes; a base view has one column, 0,
+    1, ...
+    """
     if classes.cells is None:
         return np.arange(len(classes))[:, None]
     return classes.cells

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from ..models import Committee, CosineScorer
 
 FLOOR = "plain mean of cosines"
-"""Name of the baseline on its card and in reports."""
+"""Name of the baseline model, the plain mean of cosines, in model descriptions and reports."""
 
 
 def make_cosine_floor(

@@ -60,7 +60,7 @@ MIN_THRESHOLD_SPEAKERS = 20
 """Smallest number of speakers for new thresholds of a pre-trained model; with fewer, it keeps its thresholds."""
 
 HELD_OUT = "people who were held out in turn"
-"""Origin of measured thresholds, in words: `OperatingPoint.basis`."""
+"""Origin of measured thresholds, in words, for `OperatingPoint.basis`."""
 
 FARS = (0.01, 0.05, 0.02, 0.005, 0.001)
 """False-acceptance rates of the measured operating points; the first is the default."""
