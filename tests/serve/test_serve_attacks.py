@@ -304,7 +304,7 @@ def test_a_start_that_is_refused_leaves_no_key(tmp_path, monkeypatch):
     setup = Settings(data=data, model=write_model(tmp_path))
     open_service(setup).store.close()
     monkeypatch.delenv("MVPLDA_MASTER_KEY")
-    with pytest.raises(ParameterError, match="there is no master key"):
+    with pytest.raises(ParameterError, match="master key of this database is missing"):
         open_service(setup)  # the database has one already: another would be of no use
     assert not (data / "master.key").exists()
 

@@ -210,7 +210,7 @@ def test_an_interrupted_rotation_is_named_and_continued(make_store, step, monkey
     for lonely in (MASTER_KEY, NEW_KEY):
         with pytest.raises(ParameterError, match="mvplda serve rotate"):
             service_of(make_store(), lonely)
-    with pytest.raises(ParameterError, match="run it again with the same two keys"):
+    with pytest.raises(ParameterError, match="was interrupted: finish it first"):
         rotate_database(make_store(), NEW_KEY, master_key(3))
     for _ in range(2):
         assert rotate_database(make_store(), MASTER_KEY, NEW_KEY).profiles == len(people)
@@ -258,7 +258,7 @@ def test_a_profile_that_is_held_is_changed_later(make_store, monkeypatch):
     monkeypatch.setattr(master_rotation, "HELD_PAUSE_S", 0.0)
     with store.database.engine.begin() as holder:
         holder.execute(sa.text("SELECT 1 FROM profiles WHERE id = :id FOR UPDATE"), {"id": name})
-        with pytest.raises(ParameterError, match="hold 1 profiles"):
+        with pytest.raises(ParameterError, match="have locked 1 profiles"):
             rotate_database(make_store(), MASTER_KEY, NEW_KEY)
         assert marks(store) == {key.mark[:MARK_DIGITS] for key in (MASTER_KEY, NEW_KEY)}
         assert is_known(service, world, other, 41)

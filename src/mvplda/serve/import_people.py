@@ -1,4 +1,4 @@
-"""Profiles of the service from the people of `mvplda setup` or a file of `mvplda profiles`."""
+"""Import of the people of `mvplda setup`, or of a file of `mvplda profiles`, as profiles of the service."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .service import Service
 from .store import Transaction
 from .tables import IDS_OF_USER
 
-# Caller of the changes, in the audit.
+# Caller of these changes in the audit.
 IMPORT = Caller("import", "admin")
 
-# Largest difference of the components of two shares of one vector: stored shares are rounded when they are rotated.
+# Largest difference, per component, of two shares computed from one vector: rotation rounds stored shares.
 ROUNDING = 4
 
 
@@ -29,6 +29,8 @@ ROUNDING = 4
 class ImportReport:
     """Result of an import.
 
+    Parameters
+    ----------
     created : number of new profiles
     added, present : numbers of recordings that were added, and that the service had already
     refused : reasons why recordings or whole people were refused, by name of the person
@@ -43,12 +45,20 @@ class ImportReport:
     doubtful: dict[str, list[str]] = field(default_factory=dict)
 
     def refuse(self, name: str, reason: str) -> None:
+        """Add a reason for which recordings of the person `name` were refused."""
         self.refused.setdefault(name, []).append(reason)
 
 
 @dataclass(frozen=True)
 class Person:
-    """Recordings of one person: (n, width) vectors, and the phrase and session of each."""
+    """Recordings of one person.
+
+    Parameters
+    ----------
+    name : the person's userId
+    X : (n, width) vectors of the extractor, one per recording
+    phrases, sessions : phrase and session of each recording; empty if it has no name
+    """
 
     name: str
     X: NDArray[np.float32]
@@ -57,17 +67,32 @@ class Person:
 
 
 class VoiceComparison:
-    """Compares the voice of a recording with all people of a file of profiles."""
+    """Compares the voice of a recording with all people of a file of profiles.
+
+    Parameters
+    ----------
+    service : service whose model compares voices
+    people : people of the file
+    """
 
     def __init__(self, service: Service, people: Sequence[Person]) -> None:
         self._model = service.model
         self._people = people
 
     def is_nearest(self, person: Person, x: NDArray[np.float32], phrase: str) -> bool:
-        """Return whether no other person is nearer to the voice `x` than `person` is.
+        """Return whether a recording's voice is nearer to `person` than to all other people of the file.
 
-        The person is represented by recordings of other phrases, which the labels of this phrase cannot spoil; False
-        without such recordings.
+        Recordings of the same phrase are left out for `person`, because they may be mislabelled too.
+
+        Parameters
+        ----------
+        person : person to whom the recording is said to belong
+        x : (width,) vector of the recording
+        phrase : phrase of the recording
+
+        Returns
+        -------
+        whether the person is nearest; False if the person has no recordings of other phrases
         """
         others = [row for row, other in enumerate(person.phrases) if other != phrase]
         if not others:
@@ -88,10 +113,23 @@ def import_people(
 ) -> ImportReport:
     """Enrol the people of a file of profiles; recordings that the service has already are skipped.
 
-    A person is found by the userId. Each person is imported completely or not at all.
+    A person's name in the file is the userId of the profile. An error undoes all changes of one person, and does not
+    affect the others.
 
-    consent : what these people agreed to
-    phrase : phrase of recordings without a name of their phrase; None: these are refused
+    Parameters
+    ----------
+    service : service, or tenant, that gets the profiles
+    book : file of profiles
+    consent : text that these people agreed to
+    phrase : phrase of recordings whose phrase has no name; None: such recordings are refused
+
+    Returns
+    -------
+    numbers of profiles and recordings, and the refused and doubtful recordings
+
+    Raises
+    ------
+    DataError : if the vectors come from another extractor than that of the service
     """
     vectors = book.all_vectors()
     expected = service.model.extractor_name
@@ -120,7 +158,11 @@ def import_people(
 
 
 def people_of(book: ProfileBook, vectors: NDArray[np.float32], phrase: str | None) -> list[Person]:
-    """Return the people of a file of profiles; their phrases in the order of the file."""
+    """Return the people of a file of profiles, in the order of their names.
+
+    vectors : (n, width) vectors of the file
+    phrase : phrase of recordings whose phrase has no name; None: it stays empty
+    """
     rows = sorted(range(len(book.owners)), key=lambda row: book.owners[row])
     people = []
     sessions = book.columns["session"]
@@ -139,10 +181,14 @@ def _import_person(
     report: ImportReport,
     voices: VoiceComparison,
 ) -> None:
-    """Create the profile of a person unless there is one, and add the recordings that it lacks."""
+    """Create the profile of a person unless it exists, and enrol the recordings that it lacks.
+
+    The numbers in `report` are increased; `voices` decides about phrases whose voice differs from the other phrases.
+    """
     ids = list(work.run(IDS_OF_USER, user=person.name).scalars())
     if len(ids) > 1:
-        raise Problem(409, "ambiguous", f"{len(ids)} profiles have this userId")
+        detail = f"{len(ids)} profiles have this userId: delete all but one before the import"
+        raise Problem(409, "ambiguous", detail)
     if not ids:
         phrase = next(filter(None, person.phrases), None)
         reply = service.profiles.create(work, person.name, phrase, consent)
@@ -177,7 +223,10 @@ def _import_person(
 def stored_vectors(
     work: Transaction, service: Service, profile: str
 ) -> Mapping[str, Sequence[NDArray[np.generic]]]:
-    """Return the vectors of a profile's recordings, and the shares of those without a vector."""
+    """Return {"vectors": ..., "shares": ...} of the recordings of a profile.
+
+    ``vectors`` has the stored vectors, ``shares`` the decrypted shares of recordings without a stored vector.
+    """
     templates = service.templates
     rows = templates.enrolments(work, profile)
     if not rows:
@@ -193,7 +242,7 @@ def stored_vectors(
 def is_stored(
     service: Service, stored: Mapping[str, Sequence[NDArray[np.generic]]], x: NDArray[np.float32]
 ) -> bool:
-    """Return whether a profile has the recording of a vector."""
+    """Return whether the vector `x` is one of a profile's recordings, as returned by `stored_vectors`."""
     vector = np.asarray(x, dtype="<f4")
     if any(np.array_equal(vector, other) for other in stored["vectors"]):
         return True
@@ -204,7 +253,7 @@ def is_stored(
 
 
 def is_same_share(share: NDArray[np.generic], stored: NDArray[np.generic]) -> bool:
-    """Return whether two shares are equal, except for the rounding of the stored one's rotation."""
+    """Return whether two shares are equal, up to the rounding errors of stored shares."""
     return share.shape == stored.shape and bool(
         np.allclose(share.astype(np.float64), stored.astype(np.float64), rtol=1e-9, atol=ROUNDING)
     )

@@ -1,4 +1,4 @@
-"""Identification of a speaker: a fast search chooses candidates, which are then scored exactly."""
+"""Identification of a speaker: a fast search chooses candidates among the profiles, and exact LLRs decide."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .tables import PROFILES
 from .vector_table import VectorTable
 from .voice_memory import VoiceMemory
 
-# Profiles with the largest products, whose LLRs are then computed exactly, per phrase and session.
+# Number of profiles, those with the best scores of the fast search, whose LLRs are then computed exactly.
 CANDIDATE_COUNT = 20
 USERS = (
     sa.select(PROFILES.c.id, PROFILES.c.user_id)
@@ -30,7 +30,12 @@ USERS = (
 
 
 class SpeakerSearch:
-    """Identifies the speaker of a recording among all profiles, or among some of them."""
+    """Identifies the speaker of a recording among all enrolled profiles, or among some of them.
+
+    Parameters
+    ----------
+    profiles : profiles of the service; the search runs in memory or in PostgreSQL, see the setting ``search``
+    """
 
     def __init__(self, profiles: ProfileStore) -> None:
         self.profiles = profiles
@@ -42,7 +47,7 @@ class SpeakerSearch:
             self.search = VoiceMemory(profiles)
 
     def warm(self) -> None:
-        """Compute the domain and run one search before the first request, which reads or writes all voices."""
+        """Adapt the model to its domain and run one search, so that the first request need not load all voices."""
         with self.profiles.store.read() as work:
             model = self.profiles.domain.deployed(work)
         if self.settings.role != "verify":
@@ -56,7 +61,20 @@ class SpeakerSearch:
         prior_none: float,
         caller: Caller,
     ) -> IdentifyReply:
-        """Return the likeliest profiles, and the probability that the speaker has none of them."""
+        """Identify the speaker of a recording, and write the result to the audit.
+
+        Parameters
+        ----------
+        recording : processed recording; one that cannot be used is answered with its reason and no candidates
+        candidates : ids of the profiles to choose from; None: all enrolled profiles
+        top : largest number of profiles in the reply
+        prior_none : prior probability that the speaker has none of these profiles
+        caller : owner of the API key; one that may only verify sees no names but that of the identified person
+
+        Returns
+        -------
+        the likeliest profiles, the identified one, and the probability that the speaker has none of the profiles
+        """
         model = self.profiles.model
         reply = IdentifyReply(
             resultId=secrets.token_hex(16),
@@ -73,7 +91,7 @@ class SpeakerSearch:
             test = model.share(recording.vector[None])[0]
             self._rank(reply, test, candidates, top, prior_none)
         if not caller.may("enrol"):
-            # otherwise a key that may only verify could list all names by asking for many candidates
+            # otherwise a key of the role verify could list all names by asking for many candidates
             for candidate in reply.candidates:
                 if candidate.profileId != reply.identified:
                     candidate.userId = None
@@ -90,7 +108,10 @@ class SpeakerSearch:
         top: int,
         prior_none: float,
     ) -> None:
-        """Fill in the candidates, the identified profile and the probability of none of them."""
+        """Set the candidates, the identified profile and the probability of none of them in a reply.
+
+        test : (rank,) evidence of the recording in whole numbers, see `Model.share`
+        """
         exact_count = max(top, CANDIDATE_COUNT)
         model, names, llrs = self.search.scores(test, candidates, exact_count)
         count = int(np.isfinite(llrs).sum())
@@ -103,9 +124,9 @@ class SpeakerSearch:
         rows = [row_of[name] for name in exact]
         exact_llrs = np.array([*exact.values()])
         if rows:
-            # the phrases shift a calibrated LLR by about the same amount for all others
+            # phrases and sessions shift all LLRs of the fast search by about the same amount
             llrs += np.median(exact_llrs - llrs[rows])
-        # profiles that are deleted at this moment have no exact LLR
+        # profiles that were deleted after the search have no exact LLR
         llrs[best] = -np.inf
         llrs[rows] = exact_llrs
         points = model.bundle.operating_points(VOICE)
@@ -136,7 +157,18 @@ class SpeakerSearch:
     def _exact(
         self, model: Model, names: list[str], test: Integers
     ) -> tuple[dict[str, str | None], dict[str, float]]:
-        """Return user ids and LLRs of a few profiles, scored per phrase and session."""
+        """Score a few profiles exactly, with phrases and sessions kept apart.
+
+        Parameters
+        ----------
+        model : model, adapted to its domain
+        names : ids of the profiles
+        test : (rank,) evidence of the recording in whole numbers
+
+        Returns
+        -------
+        {profile id: userId} and {profile id: LLR of the same speaker}, without profiles that cannot be read
+        """
         with self.profiles.store.read() as work:
             cells = self.profiles.templates.cells_by_profile(work, names)
             rows = work.run(USERS, names=list(cells))

@@ -1,4 +1,4 @@
-"""Secrets: the master key, encryption at rest, the rotation of templates, and API keys of callers."""
+"""Secrets: the master key, encryption of stored data, rotation of voice templates, and API keys of callers."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from .._typing import Array
 from ..exceptions import ParameterError
 from .schemas import Detail, Require
 
-# In ascending order: each role includes the ones before it.
+# Roles of API keys in ascending order: each role may do what the roles before it may do.
 ROLES = ("verify", "enrol", "admin")
 KEY_BYTES = 32
-# Environment variable of the master key: 32 bytes in base64, or @FILE.
+# Environment variable with the master key: 32 bytes in base64, or @FILE for a file that contains them.
 MASTER = "MVPLDA_MASTER_KEY"
-# Environment variable of the key that a rotation changes to.
+# Environment variable with the new master key, to which a rotation changes.
 NEW_MASTER = "MVPLDA_NEW_MASTER_KEY"
-# Bytes of the mark of a master key that precede a wrapped data key.
+# A wrapped (encrypted) data key begins with so many bytes of the mark of its master key.
 MARK_BYTES = 8
-# Hexadecimal digits of the same bytes, by which stored data name their master key.
+# Hexadecimal digits of these bytes, by which stored rows refer to their master key.
 MARK_DIGITS = 2 * MARK_BYTES
-# File of the master key in the data folder, and of the key that a rotation changes to.
+# Names of the files of the master key and of the new master key in the data folder.
 MASTER_FILE = "master.key"
 NEW_MASTER_FILE = "master.key.new"
 # Length of a wrapped data key: mark, nonce, key and tag.
 WRAPPED_BYTES = MARK_BYTES + 12 + KEY_BYTES + 16
-# Seconds between two searches for a master key that is not known yet.
+# Shortest time between two searches for an unknown master key, in seconds.
 SEARCH_S = 1.0
 
 
@@ -49,9 +49,12 @@ SEARCH_S = 1.0
 
 @dataclass(frozen=True)
 class MasterKey:
-    """The operator's key, from which the keys for wrapping data keys and rotating templates are derived.
+    """The operator's secret, from which all other keys are derived, such as those that encrypt data keys.
 
-    source : "environment", or the path of its file
+    Parameters
+    ----------
+    key : 32 random bytes
+    source : "environment", or the path of the key's file
     """
 
     key: bytes
@@ -59,9 +62,16 @@ class MasterKey:
 
     @classmethod
     def find(cls, folder: Path | None, create: bool = True) -> MasterKey:
-        """Return the master key from the environment, or else from the key file in the data folder.
+        """Return the master key from the environment, or else from its file in the data folder.
 
-        create : write a file with a random key if there is none
+        Parameters
+        ----------
+        folder : data folder; None: the key must come from the environment
+        create : whether to write a file with a random key if there is no key
+
+        Raises
+        ------
+        ParameterError : if there is no key, or if it is not 32 bytes in base64
         """
         key = cls.from_environment(MASTER)
         if key is not None:
@@ -75,12 +85,13 @@ class MasterKey:
             make_key_file(path)
         if not path.exists():
             raise ParameterError(
-                f"there is no master key: set {MASTER}, or restore the file {path}"
+                f"the master key of this database is missing: set {MASTER}, or restore the file {path}"
             )
         return cls.from_file(path)
 
     @classmethod
     def from_environment(cls, name: str) -> MasterKey | None:
+        """Return the master key in the environment variable `name`, or in the file that it names; None: not set."""
         text = os.environ.get(name, "")
         if text.startswith("@"):
             return cls.from_file(Path(text[1:]))
@@ -88,35 +99,41 @@ class MasterKey:
 
     @classmethod
     def from_file(cls, path: Path) -> MasterKey:
+        """Return the master key in a file; raise `ParameterError` if it is not 32 bytes in base64."""
         return cls(decode_key(path.read_text(encoding="utf-8"), str(path)), str(path))
 
     def derived(self, purpose: str) -> bytes:
+        """Return the key for one purpose, such as "wrapping": 32 bytes derived from the master key."""
         return hmac.digest(self.key, f"mvplda {purpose}".encode(), "sha256")
 
     @cached_property
     def mark(self) -> str:
-        """Mark: a hash that identifies the key. The database stores it, to refuse other keys."""
+        """Keyed hash in hexadecimal that identifies the key; the database stores it, to refuse other keys."""
         return self.derived("check").hex()
 
 
 class UnknownMasterKey(ParameterError):
-    """Data were encrypted with a master key that this process does not have.
+    """Error: stored data were encrypted with a master key that this process does not have.
 
-    mark : first digits of the key's mark, see `MasterKey.mark`
+    Parameters
+    ----------
+    mark : first digits of the missing key's mark, see `MasterKey.mark`
     """
 
     def __init__(self, mark: str) -> None:
-        super().__init__("the master key differs from the one that the data were encrypted with")
+        super().__init__(
+            "the data were encrypted with another master key than the given one: use the master key of this database"
+        )
         self.mark = mark
 
 
 class KeyRing:
-    """Master keys of a process: one, or two while the master key is changed.
+    """Master keys of a process: one, or two while a rotation replaces the master key.
 
     Parameters
     ----------
-    masters : the first one is used for a new database
-    search : returns the keys that can be found now, to learn of a new key without a restart
+    masters : known keys; the first one is used for a new database
+    search : returns the keys that exist now, to find a new key without a restart; None: only known keys are used
     """
 
     def __init__(
@@ -127,11 +144,14 @@ class KeyRing:
         self.first = masters[0]
         self._search = search
         self._searched_at = -SEARCH_S
-        # of equal keys the first one
+        # if keys are equal, the first of them is used
         self._masters = {master.mark: master for master in reversed(masters)}
 
     def find(self, mark: str) -> MasterKey | None:
-        """Return the key with this mark, or with a mark that starts with these digits; None if there is none."""
+        """Return the master key whose mark is `mark` or begins with it; None if there is no such key.
+
+        Unknown keys are searched for, at most once per `SEARCH_S` seconds.
+        """
         master = self._known(mark)
         if master is None and self._search is not None:
             if time.monotonic() < self._searched_at + SEARCH_S:
@@ -151,18 +171,21 @@ class KeyRing:
         return None
 
     def with_first(self, first: MasterKey) -> KeyRing:
-        """Return the same keys with another first one."""
+        """Return a ring of the same keys with `first` as the first key."""
         others = [master for master in self.all() if master.key != first.key]
         return KeyRing([first, *others], self._search)
 
     def all(self) -> list[MasterKey]:
+        """Return all known keys."""
         return list(self._masters.values())
 
 
 def find_masters(folder: Path | None) -> list[MasterKey]:
-    """Return the master keys that exist now: the present one, and the one that a rotation changes to.
+    """Return the master keys that exist now: the present key and, during a rotation, the new key.
 
-    They come from the environment, else from files in the data folder.
+    If the environment has a master key, files are not read.
+
+    folder : data folder with files of keys; None: keys come from the environment alone
     """
     if os.environ.get(MASTER):
         return read_masters(
@@ -175,7 +198,7 @@ def find_masters(folder: Path | None) -> list[MasterKey]:
 
 
 def read_masters(sources: Iterable[Callable[[], MasterKey | None]]) -> list[MasterKey]:
-    """Return the master keys of sources; keys that are not there, or not complete yet, are left out."""
+    """Return the keys that functions read from their sources; missing and incomplete keys are left out."""
     masters = []
     for read in sources:
         with suppress(OSError, ParameterError):
@@ -186,9 +209,9 @@ def read_masters(sources: Iterable[Callable[[], MasterKey | None]]) -> list[Mast
 
 
 def make_key_file(path: Path) -> None:
-    """Write a random key, unless the file exists.
+    """Write a random master key to a file, unless the file exists.
 
-    If several processes do so at the same time, the first complete file stays.
+    If several processes do so at the same time, all of them use the file that was complete first.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     scratch = path.with_name(f".master-{secrets.token_hex(4)}")
@@ -206,6 +229,7 @@ def make_key_file(path: Path) -> None:
 
 
 def decode_key(text: str, source: str) -> bytes:
+    """Return the 32 bytes of a key from base64; raise `ParameterError`, which names the `source`, if it is wrong."""
     try:
         key = base64.b64decode(text.strip(), validate=True)
     except ValueError:
@@ -218,9 +242,14 @@ def decode_key(text: str, source: str) -> bytes:
 
 
 class Vault:
-    """Encryption by AES-256-GCM: one data key per profile, wrapped by a key derived from the master key.
+    """Encryption by AES-256-GCM, with one data key per profile.
 
-    A wrapped data key starts with the first bytes of the mark of its master key.
+    Data keys are themselves encrypted ("wrapped") with a key derived from the master key. A wrapped data key begins
+    with the first bytes of the mark of its master key.
+
+    Parameters
+    ----------
+    masters : master keys, or the only master key
     """
 
     def __init__(self, masters: KeyRing | MasterKey) -> None:
@@ -228,7 +257,18 @@ class Vault:
         self.masters = masters if isinstance(masters, KeyRing) else KeyRing([masters])
 
     def wrap(self, key: bytes, name: str, mark: str | None = None) -> bytes:
-        """Encrypt a data key with the master key that has this mark (`MasterKey.mark`); default: the first key."""
+        """Return a data key, encrypted ("wrapped") with a master key.
+
+        Parameters
+        ----------
+        key : data key
+        name : id of the profile; the key can be decrypted with the same id only
+        mark : mark of the master key, see `MasterKey.mark`; None: the first master key
+
+        Raises
+        ------
+        UnknownMasterKey : if no master key has this mark
+        """
         master = self.masters.first if mark is None else self.masters.find(mark)
         if master is None:
             raise UnknownMasterKey(str(mark))
@@ -236,9 +276,15 @@ class Vault:
         return bytes.fromhex(master.mark)[:MARK_BYTES] + wrapped
 
     def unwrap(self, wrapped: bytes, name: str) -> bytes:
-        """Return a data key; raise `ValueError` if it is damaged."""
+        """Return the data key of the profile `name`, decrypted.
+
+        Raises
+        ------
+        ValueError : if `wrapped` is damaged, or belongs to another profile
+        UnknownMasterKey : if its master key is unknown
+        """
         if not isinstance(wrapped, bytes) or len(wrapped) != WRAPPED_BYTES:
-            raise ValueError(f"the data key of {name} has another length than data keys have")
+            raise ValueError(f"expected an encrypted data key of {WRAPPED_BYTES} bytes for {name}")
         mark = wrapped[:MARK_BYTES].hex()
         master = self.masters.find(mark)
         if master is None:
@@ -246,11 +292,16 @@ class Vault:
         return self.open(master.derived("wrapping"), wrapped[MARK_BYTES:], name)
 
     def seal(self, key: bytes, data: bytes, address: str) -> bytes:
-        """Encrypt data of one row; it can be decrypted with the address of this row only."""
+        """Return encrypted data of one row.
+
+        key : data key
+        address : text that identifies the row; the data can be decrypted with the same address only
+        """
         nonce = secrets.token_bytes(12)
         return bytes(nonce + self._cipher(key).encrypt(nonce, data, address.encode()))
 
     def open(self, key: bytes, data: bytes, address: str) -> bytes:
+        """Return data that `seal` encrypted, decrypted; raise `ValueError` if key, data or address are wrong."""
         from cryptography.exceptions import InvalidTag
 
         try:
@@ -264,18 +315,21 @@ class Vault:
 
 
 def keyed_mark(key: bytes, digest: str) -> str:
-    """Return a keyed hash: equal for equal recordings of one profile, and useless without its data key."""
+    """Return the keyed hash of a recording's `digest`, equal for equal recordings of one profile.
+
+    key : data key of the profile; without it the hash cannot be linked to a recording
+    """
     return hmac.digest(key, f"mark {digest}".encode(), "sha256").hex()[:32]
 
 
 ROTATION_BLOCK = 320
-"""Components of a vector that are rotated together."""
+"""Number of components of a vector that are rotated together."""
 
 
 def rotation_matrix(secret: bytes, dimension: int) -> Array:
-    """Return the orthogonal matrix of a secret, drawn uniformly; the identity for an empty secret.
+    """Return a random (dimension, dimension) orthogonal matrix that a secret determines, the same on every machine.
 
-    It is the same on every machine.
+    All orthogonal matrices are equally likely. An empty secret gives the identity.
     """
     if not secret:
         return np.eye(dimension)
@@ -287,7 +341,13 @@ def rotation_matrix(secret: bytes, dimension: int) -> Array:
 
 
 class TemplateRotation:
-    """Rotation of stored sums, block by block, so that its matrices stay in a processor's cache."""
+    """Secret rotation of stored vectors, in blocks of columns, so that its matrices fit into a processor's cache.
+
+    Parameters
+    ----------
+    secret : secret that determines the rotation; empty: no rotation
+    dimension : length of the vectors
+    """
 
     def __init__(self, secret: bytes, dimension: int) -> None:
         self._blocks = []
@@ -299,10 +359,11 @@ class TemplateRotation:
             self._blocks.append((columns, rotation_matrix(block_secret, width)))
 
     def apply(self, y: Array) -> Array:
-        """Return (n, dimension) rotated vectors."""
+        """Return the (n, dimension) vectors `y`, rotated."""
         return np.hstack([y[:, columns] @ Q.T for columns, Q in self._blocks])
 
     def undo(self, y: Array) -> Array:
+        """Return the (n, dimension) vectors of which `y` are the rotated ones."""
         return np.hstack([y[:, columns] @ Q for columns, Q in self._blocks])
 
 
@@ -311,14 +372,17 @@ class TemplateRotation:
 
 @dataclass(frozen=True)
 class KeyPolicy:
-    """Policy of an API key; None: the default of its role.
+    """Limits of an API key, its policy; None: the default of the key's role.
 
-    detail : fields of a decision that its caller sees: the verdict; the verdict of each half too; or all evidence
-    far : largest share of impostors that its caller may choose
+    Parameters
+    ----------
+    detail : fields of a decision that the caller sees: "verdict", "halves" (the verdicts about voice and phrase,
+        too), or "evidence" (all)
+    far : largest share of accepted impostors that the caller may choose
     require : protection against replayed and synthetic voices that each verification must have
     """
 
-    # for policies in the environment
+    # policies in the environment are checked by pydantic, which then refuses unknown options
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     detail: Detail | None = None
@@ -331,9 +395,14 @@ DEFAULT_POLICY = KeyPolicy()
 
 @dataclass(frozen=True)
 class Caller:
-    """The caller of an endpoint: name, role, policy and tenant of its API key.
+    """The caller of an endpoint, as its API key describes it.
 
-    tenant : None for the people of the service itself
+    Parameters
+    ----------
+    name : name of the key, which the audit shows
+    role : "verify", "enrol" or "admin"
+    policy : limits of the key
+    tenant : name of the tenant whose people the key gives access to; None: the people of the service itself
     """
 
     name: str
@@ -343,18 +412,19 @@ class Caller:
 
     @property
     def detail(self) -> Detail:
-        """Detail of the decisions that the caller sees; default: the verdict for the role verify, else all evidence."""
+        """Fields of a decision that the caller sees; by default the verdict for the role verify, else all evidence."""
         return self.policy.detail or ("verdict" if self.role == "verify" else "evidence")
 
     def may(self, role: str) -> bool:
-        """Return whether the caller's role includes another one."""
+        """Return whether the caller may do what `role` may do."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
 def new_api_key() -> str:
-    """Return a random key; because it is random, storing a plain hash of it is safe."""
+    """Return a new random API key of 32 bytes; it cannot be guessed from a plain hash, so the hash may be stored."""
     return "mvp_" + secrets.token_urlsafe(KEY_BYTES)
 
 
 def key_hash(key: str) -> str:
+    """Return the SHA-256 hash of an API key in hexadecimal, in place of which the key itself is not stored."""
     return hashlib.sha256(key.encode()).hexdigest()

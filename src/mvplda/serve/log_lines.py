@@ -1,4 +1,4 @@
-"""Lines of the service's log: JSON for programs, text for a terminal."""
+"""Formats of the service's log: lines of JSON for programs, lines of text for a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENCODER = json.JSONEncoder(default=str)
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as one line of JSON, with the `fields` of its extra beside the message."""
+    """Log formatter that writes a record as one line of JSON; ``extra={"fields": {...}}`` adds further fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {
@@ -29,7 +29,11 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """Formats a record as one line of text: time, level if not info, and message; for a request its result."""
+    """Log formatter that writes a record as one line of text.
+
+    The line has the time, the level unless it is INFO, and the message with its fields. A finished request is shown as
+    method, path, status, caller, decision and duration.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         fields = dict(getattr(record, "fields", {}))
@@ -49,6 +53,9 @@ class TextLines(logging.Formatter):
 
 
 def log_formatter(log_format: LogFormat, stream: TextIO) -> logging.Formatter:
-    """Return the formatter of a log; the format "auto" is text on a terminal, else JSON."""
+    """Return the formatter of a log that is written to `stream`.
+
+    log_format : "json", "text", or "auto" for text on a terminal and JSON elsewhere
+    """
     is_text = log_format == "text" or (log_format == "auto" and stream.isatty())
     return TextLines() if is_text else JsonLines()

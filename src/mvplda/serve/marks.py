@@ -1,4 +1,4 @@
-"""Marks of recordings that enrolled or decided something, by which copies of them are recognised."""
+"""Marks of recordings that were enrolled or led to a decision, by which later copies are recognised."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .store import DAY, Transaction
 from .tables import MARKS
 from .templates import Templates
 
-# Newest recordings of a profile that a recording is compared with: about 0.3 s of computation.
+# Largest number of earlier recordings, the newest of the profile, with which a recording is compared: about 0.3 s.
 MOST_COMPARED = 500
 
 MARK_TIME = (
@@ -38,14 +38,24 @@ PUT_MARK = sa.text(
 
 
 class Marks:
-    """Stores a keyed hash and an encrypted fingerprint of each recording that enrolled or decided something."""
+    """Stored marks of the recordings that were enrolled or led to a decision.
+
+    A mark consists of a keyed hash of the samples and an encrypted fingerprint, which also recognises changed copies.
+
+    Parameters
+    ----------
+    templates : data keys and encryption
+    """
 
     def __init__(self, templates: Templates) -> None:
         self.templates = templates
         self.settings = templates.settings
 
     def is_copy(self, work: Transaction, name: str, recording: ProcessedRecording) -> bool:
-        """Return whether this recording, or a changed copy of it, was sent before; see `CopyTest`."""
+        """Return whether a recording is equal to an earlier one of the profile `name`, or a changed copy of it.
+
+        Vectors are never copies. `CopyTest` describes which changes are recognised.
+        """
         if not recording.digest:
             return False
         key = self.templates.data_key(work, name)
@@ -57,7 +67,10 @@ class Marks:
         return recording.copy_test.is_copy(self._fingerprints(work, name, key))
 
     def put(self, work: Transaction, name: str, recording: ProcessedRecording) -> None:
-        """Store the mark of a recording, and delete marks of the profile that are too old."""
+        """Store the mark of a recording of the profile `name`, and delete the profile's expired marks.
+
+        Nothing is stored for a vector.
+        """
         if not recording.digest:
             return
         work.run(DELETE_OLD_MARKS_OF, name=name, oldest=self._oldest(work))
@@ -70,14 +83,14 @@ class Marks:
         work.run(PUT_MARK, name=name, mark=mark, at=work.now, fingerprint=sealed)
 
     def sweep(self, work: Transaction) -> None:
-        """Delete the marks of all profiles that are too old."""
+        """Delete all marks that are older than ``marks_days`` days."""
         work.run(DELETE_OLD_MARKS, oldest=self._oldest(work))
 
     def _oldest(self, work: Transaction) -> float:
         return work.now - self.settings.marks_days * DAY
 
     def _fingerprints(self, work: Transaction, name: str, key: bytes) -> list[Fingerprint]:
-        """Return the newest fingerprints of a profile; raise if one is damaged."""
+        """Return the newest fingerprints of a profile, decrypted with its data `key`; raise if one is damaged."""
         fingerprints = []
         for row in work.run(FINGERPRINTS, name=name).all():
             try:
@@ -89,5 +102,5 @@ class Marks:
 
 
 def address(name: str, mark: str) -> str:
-    """Return the address that the encryption of a fingerprint is bound to."""
+    """Return the text that identifies the mark of a profile; its fingerprint can be decrypted with this text only."""
     return f"{name} mark {mark}"

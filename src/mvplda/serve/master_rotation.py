@@ -1,4 +1,4 @@
-"""Operations on the whole database: a new master key, and the deletion of profiles without a data key."""
+"""Operations on the whole database: the change of the master key, and the deletion of profiles without a data key."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from .templates import Templates
 from .tenants import all_stores
 from .vector_table import THIS_TABLE
 
-# Profiles that are read at a time, and that are changed in one transaction, which others wait for.
+# Number of profiles that are read at a time, and that are changed in one transaction, for which others wait.
 PAGE = 200
 CHANGED_AT_ONCE = 20
-# Seconds between two attempts on profiles that other connections hold, and after which the rotation gives up.
+# Seconds between two tries of profiles that other connections have locked, and after which the rotation gives up.
 HELD_PAUSE_S = 0.2
 HELD_LIMIT_S = 60.0
 
@@ -75,7 +75,7 @@ OUTDATED = (
     .distinct()
 )
 EXISTING_LIVING = LIVING.where(PROFILES.c.id.in_(bindparam("names", expanding=True)))
-# the counter is the last lock of other transactions: whoever writes with the key before is refused
+# other transactions lock the counter last, and are refused there if they wrote with the previous master key
 SET_MASTER = CHANGES.update().values(master=bindparam("mark"), number=CHANGES.c.number + 1)
 # text for its ON CONFLICT, which both databases understand
 PUT_META = sa.text(
@@ -85,10 +85,14 @@ PUT_META = sa.text(
 
 
 def delete_keyless_profiles(store: Store) -> tuple[int, int]:
-    """Delete profiles without a data key, as after a copy of the database was restored.
+    """Delete profiles without a data key, which exist after a copy of the database was restored.
 
-    Their names and consents are erased together with the templates that can no longer be decrypted. Data keys
-    without a profile, which a crash may leave, are destroyed. Returns the numbers of both.
+    Their names and consents are erased together with the templates that can no longer be decrypted. Data keys without a
+    profile, which a crash may leave, are destroyed.
+
+    Returns
+    -------
+    number of deleted profiles, and number of destroyed data keys
     """
     keys = store.all_keys()
     with store.write() as work:
@@ -110,8 +114,10 @@ def delete_keyless_profiles(store: Store) -> tuple[int, int]:
 class RotationReport:
     """Result of a change of the master key.
 
+    Parameters
+    ----------
     profiles : number of profiles with the new key
-    damaged : profiles with data that cannot be read, and that therefore keep the previous key
+    damaged : ids of profiles that keep the previous key, because their data cannot be read
     """
 
     profiles: int = 0
@@ -119,24 +125,40 @@ class RotationReport:
 
 
 def rotate_master_key(settings: Settings, store: Store, old: MasterKey) -> RotationReport:
-    """Change the master key: wrap the data keys again, and rotate the templates by the new key.
+    """Change the master key of a service and its tenants: encrypt data keys and rotate templates with a new key.
 
-    A copy of the database from before can still be read with the old key; the present database cannot be read with
-    it or linked to the copy. Services that find both keys continue to decide and to write; others refuse. Call it
-    again to finish an interrupted rotation.
+    An earlier copy of the database can still be read with the old key. The changed database can neither be read with
+    the old key nor linked to the copy. Running services that have both keys continue; others refuse calls. Call this
+    function again to finish an interrupted change.
+
+    Parameters
+    ----------
+    settings : data folder and databases of the tenants
+    store : database of the service
+    old : present master key; the new one comes from the environment, or else from a new file with a random key
+
+    Returns
+    -------
+    number of changed profiles, and ids of damaged ones
+
+    Raises
+    ------
+    ParameterError : if the new key is missing or equals the old one, or if another change was interrupted
     """
     new = MasterKey.from_environment(NEW_MASTER)
     new_file = settings.data / NEW_MASTER_FILE
     if new is None:
         if old.source == "environment":
             raise ParameterError(
-                f"the master key comes from the environment: put the new one into {NEW_MASTER}, restart the services "
-                "with both keys, and rotate"
+                f"the master key comes from the environment: set {NEW_MASTER} to the new key, restart all services "
+                "with both keys, and run mvplda serve rotate again"
             )
         make_key_file(new_file)
         new = MasterKey.from_file(new_file)
     if new.key == old.key:
-        raise ParameterError("the new master key equals the old one: make another key")
+        raise ParameterError(
+            f"the new master key equals the old one: set {NEW_MASTER} to another key (openssl rand -base64 32)"
+        )
     report = RotationReport()
     for name, found in all_stores(settings, store, is_urgent=True):
         rotated = rotate_database(found, old, new)
@@ -150,10 +172,10 @@ def rotate_master_key(settings: Settings, store: Store, old: MasterKey) -> Rotat
 
 
 def rotate_database(store: Store, old: MasterKey, new: MasterKey) -> RotationReport:
-    """Change the master key of a database beside running services.
+    """Change the master key of one database from `old` to `new`, also while services run.
 
-    From the first step on, services write with the new key; every row names its key, so that both are read meanwhile.
-    Profiles are then changed a few at a time. Each step may be interrupted, and is continued by the next call.
+    Services first start to write with the new key. Every row names its master key, so that rows of both keys can be
+    read. Profiles are then changed a few at a time. If the change is interrupted, the next call continues it.
     """
     _begin(store, old, new)
     rotation = Rotation(store, KeyRing([new, old]))
@@ -164,7 +186,7 @@ def rotate_database(store: Store, old: MasterKey, new: MasterKey) -> RotationRep
 
 
 def _begin(store: Store, old: MasterKey, new: MasterKey) -> None:
-    """Let all services write with the new key, or check that an earlier call has done so."""
+    """Make all services write with the new key, or check that an interrupted call with the same keys has done so."""
     with store.write() as work:
         lock_hosts(work.connection)
         mark, before = store.meta("master", work), store.meta(BEFORE, work)
@@ -176,26 +198,37 @@ def _begin(store: Store, old: MasterKey, new: MasterKey) -> None:
         elif mark != new.mark or before not in (None, old.mark):
             if before is None:
                 raise ParameterError(
-                    "the master key differs from the one that this database was created with: rotate with that key"
+                    "the given master key differs from the one that this database was created with: pass that key"
                 )
             raise ParameterError(
-                "a change of the master key was interrupted: run it again with the same two keys, before another one"
+                "an earlier change of the master key was interrupted: finish it first, by running mvplda serve rotate "
+                "with its two keys"
             )
     store.master = new.mark
 
 
 def _finish(store: Store) -> None:
-    """Delete the previous key from the database; services then start with the new one alone."""
+    """Delete the mark of the previous key from the database, so that services start with the new key alone."""
     with store.write() as work:
         work.run(META.delete().where(META.c.name == BEFORE))
         if store.is_postgres and work.value(THIS_TABLE) is not None:
-            # they are rotated by the key before, or written again
+            # these vectors are rotated by the previous key; the next search writes them again
             work.run("DELETE FROM voice_vectors")
     store.truncate_logs()
 
 
 class Rotation:
-    """Changes the profiles of a database from one master key to another, a few at a time."""
+    """Changes the profiles of a database from one master key to another, a few at a time.
+
+    Parameters
+    ----------
+    store : database
+    masters : the new master key first, then the previous one
+
+    Attributes
+    ----------
+    report : number of changed profiles, and ids of damaged ones
+    """
 
     def __init__(self, store: Store, masters: KeyRing) -> None:
         self.store = store
@@ -204,20 +237,25 @@ class Rotation:
         self._templates = Templates(store, Vault(masters), Settings())
 
     def change_all(self) -> None:
-        """Change all profiles; raise if other connections hold some of them for too long."""
+        """Change all profiles.
+
+        Raises
+        ------
+        ParameterError : if other connections lock some profiles for longer than `HELD_LIMIT_S` seconds
+        """
         until = time.monotonic() + HELD_LIMIT_S
         while held := self._change_once():
             if time.monotonic() > until:
                 raise ParameterError(
-                    f"the change of the master key is not finished, run it again: other connections hold {held} "
-                    "profiles"
+                    f"the change of the master key is not finished, because other connections have locked {held} "
+                    "profiles: run mvplda serve rotate again"
                 )
             time.sleep(HELD_PAUSE_S)
 
     def delete_orphans(self) -> None:
-        """Destroy data keys without a profile that are wrapped by the previous master key.
+        """Destroy data keys of the previous master key that belong to no profile.
 
-        They remain if the creation of a profile is interrupted after its data key was written.
+        Such a key remains if the creation of a profile is interrupted after its data key was written.
         """
         keys = self.store.all_keys()
         old = [name for name, wrapped in keys.items() if not self._is_new(wrapped)]
@@ -229,11 +267,11 @@ class Rotation:
                     self.store.destroy_key(name, work)
 
     def _is_new(self, wrapped: object) -> bool:
-        """Return whether a data key is wrapped by the new master key."""
+        """Return whether an encrypted data key was encrypted with the new master key."""
         return isinstance(wrapped, bytes) and wrapped.hex().startswith(self._digits)
 
     def _change_once(self) -> int:
-        """Change all profiles that no other connection holds, and return the number of those that are held."""
+        """Change all profiles that no other connection has locked, and return the number of locked ones."""
         held = 0
         self.report.profiles = 0
         for names in self._pages():
@@ -241,14 +279,14 @@ class Rotation:
             for start in range(0, len(outdated), CHANGED_AT_ONCE):
                 begun = time.monotonic()
                 held += self._change(outdated[start : start + CHANGED_AT_ONCE])
-                # SQLite has one writer: the others get as much time
+                # SQLite has one writer: other processes get as much time as this one
                 if not self.store.is_postgres:
                     time.sleep(time.monotonic() - begun)
             self.report.profiles += len(names)
         return held
 
     def _pages(self) -> Iterator[list[str]]:
-        """Yield the names of all profiles that have data, in pages."""
+        """Yield the ids of all profiles that have data, in lists of at most `PAGE`."""
         names = [""]
         while names:
             with self.store.read() as work:
@@ -257,7 +295,7 @@ class Rotation:
                 yield names
 
     def _outdated(self, names: Sequence[str]) -> list[str]:
-        """Return the profiles with data of the previous master key."""
+        """Return those ids of `names` whose profiles have data of the previous master key, without damaged ones."""
         with self.store.read() as work:
             outdated = set(work.run(OUTDATED, names=names, digits=self._digits).scalars())
         keys = self.store.all_keys(names)
@@ -265,7 +303,7 @@ class Rotation:
         return sorted(outdated - self.report.damaged)
 
     def _change(self, names: Sequence[str]) -> int:
-        """Change some profiles in one transaction, and return the number of those that are held."""
+        """Change the profiles `names` in one transaction; return how many were not changed because they are locked."""
         try:
             with self.store.write() as work:
                 free = set(work.run(FREE, names=names).scalars())
@@ -276,7 +314,7 @@ class Rotation:
                 data_keys = self._unwrapped(work, keys)
                 for name, key in data_keys.items():
                     self._rotate(work, recordings.get(name, []), key)
-                # committed first if they are in another database: keys and recordings name their master keys
+                # data keys in another database are committed first; until then, both name their own master keys
                 self._rewrap(work, keys, data_keys)
         except UnreadableRows:
             self.report.damaged |= set(self._templates.take_damage())
@@ -285,7 +323,7 @@ class Rotation:
         return len(names) - len(free)
 
     def _unwrapped(self, work: Transaction, keys: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Return {profile: data key}; damaged ones are left out, and recorded."""
+        """Return {profile id: decrypted data key}; damaged data keys are left out, and recorded as damage."""
         data_keys = {}
         for name, wrapped in keys.items():
             with suppress(DamagedProfile):
@@ -293,7 +331,10 @@ class Rotation:
         return data_keys
 
     def _rotate(self, work: Transaction, rows: Sequence[EnrolmentRow], key: bytes) -> None:
-        """Rotate the recordings of a profile by the new master key; report damaged recordings and skip them."""
+        """Store the recordings of a profile rotated by the new master key; damaged recordings stay as they are.
+
+        key : decrypted data key of the profile
+        """
         for row in rows:
             if row.master != self._digits:
                 with suppress(DamagedProfile):
@@ -303,7 +344,11 @@ class Rotation:
     def _rewrap(
         self, work: Transaction, keys: Mapping[str, bytes], data_keys: Mapping[str, bytes]
     ) -> None:
-        """Wrap data keys by the new master key."""
+        """Encrypt data keys with the new master key.
+
+        keys : {profile id: encrypted data key}
+        data_keys : {profile id: decrypted data key}
+        """
         changes: list[dict[str, object]] = [
             {"name": name, "before": keys[name], "key": self._templates.wrap(work, key, name)}
             for name, key in data_keys.items()

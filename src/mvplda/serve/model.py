@@ -1,4 +1,4 @@
-"""The model of the service: a bundle of any scorer and its extractor; evidence in whole numbers."""
+"""The model of the service: any scorer with its extractor, and sums of recordings in whole numbers."""
 
 from __future__ import annotations
 
@@ -27,28 +27,31 @@ from ..voice.spoof_detector import SPOOF_PRIOR
 from .cells import Cell, Integers, merge_cells
 from .schemas import ExtractorInfo, HalfPoint, ModelCard, OperatingPointReply, Problem
 
-# Unit of stored sums, which are whole numbers: a removed enrolment leaves no rounding error behind.
+# Unit of stored sums, which are whole numbers, so that removing an enrolment leaves no rounding error behind.
 UNIT = 2.0**-32
-# Larger evidence is refused, so that sums of thousands of recordings stay within 64 bits.
+# Largest component of the evidence of a recording, so that sums of thousands of recordings fit into 64 bits.
 LARGEST = 2.0**28
-# No extractor computes larger numbers.
+# Largest component of a vector: no extractor computes larger numbers.
 LARGEST_COMPONENT = 1e6
 SPEAKER = "speaker"
 PHRASE = "phrase"
-# The same speaker, whatever the phrase.
+# Question whether the speaker is the same, whatever the phrase.
 VOICE = Question(same=SPEAKER)
 NOT_CALIBRATED = "This model has no calibration for the service's question: its LLRs and probabilities are too large."
 NO_POINT = OperatingPoint(0.0)
 
 
 class VerificationTrial(NamedTuple):
-    """One test against one profile.
+    """Comparison of one test recording with one profile.
 
+    Parameters
+    ----------
     cells : sums of the profile
     test : the recording, with the label of the claimed phrase; an empty label accepts any enrolled phrase
-    countermeasure : LLR of a countermeasure
+    countermeasure : LLR of bona fide against spoofed speech; None: no countermeasure
+    point : thresholds of the decision
     is_prompted : whether the words were prompted; then only the voice is compared
-    is_detected : whether that LLR comes from the detector of the package, which has a share of spoofs of its own
+    is_detected : whether `countermeasure` comes from this package's detector, which assumes its own share of spoofs
     """
 
     cells: Sequence[Cell]
@@ -60,13 +63,15 @@ class VerificationTrial(NamedTuple):
 
 
 class TrialKind(NamedTuple):
-    """Properties that trials share when they are scored in one call.
+    """Properties of a trial that must be equal for all trials that are scored in one call.
 
-    is_test_labelled, are_profiles_labelled : whether the test and the profiles have phrase labels
+    Parameters
+    ----------
+    is_test_labelled, are_profiles_labelled : whether test and profiles are scored with phrase labels
     is_phrase_known : whether the claimed phrase is known from training
     has_countermeasure : whether the trial has the LLR of a countermeasure
     is_prompted : whether only the voice is compared
-    is_detected : whether the LLR of the countermeasure comes from the detector of the package
+    is_detected : whether the LLR of the countermeasure comes from this package's detector
     """
 
     is_test_labelled: bool
@@ -78,7 +83,13 @@ class TrialKind(NamedTuple):
 
 
 class Consistency(NamedTuple):
-    """LLRs of a new enrolment against earlier ones; None without earlier ones."""
+    """Comparison of a new enrolment with the earlier recordings of its profile.
+
+    Parameters
+    ----------
+    phrase : LLR of the same phrase; None without earlier recordings of this phrase
+    speaker : LLR of the same speaker; None without earlier recordings
+    """
 
     phrase: float | None = None
     speaker: float | None = None
@@ -89,26 +100,45 @@ class Consistency(NamedTuple):
 
 
 def label_of(phrase: str) -> str:
-    """Return a phrase as a label, such as ``my-voice-is-my-key``, without case, accents and punctuation."""
+    """Return the label of a phrase: its words in lower case, joined by hyphens, such as ``my-voice-is-my-key``.
+
+    Punctuation is left out. Raises a `Problem` (422) for a phrase without letters and digits, or of more than 200
+    characters.
+    """
     letters = (c if c.isalnum() else " " for c in phrase.casefold().replace("'", ""))
     label = "-".join("".join(letters).split())
     if not label or len(phrase) > 200:
-        detail = "a phrase needs at least one letter or digit, and at most 200 characters"
+        detail = (
+            "expected a phrase with at least one letter or digit and at most 200 characters; "
+            f"got {phrase[:40]!r} with {len(phrase)} characters"
+        )
         raise Problem(422, "phrase", detail)
     return label
 
 
 class Model:
-    """Model of the service: a bundle and its extractor.
+    """Model of the service: a scorer with its calibration (bundle), and the extractor of its vectors.
 
-    The service stores `evidence`, rounded to whole numbers; scores are computed from sums of these.
+    The service stores the evidence of each recording, the scorer's projection of its vector, rounded to whole numbers.
+    Scores are computed from sums of evidence.
 
     Parameters
     ----------
-    bundle : bundle of any scorer with the view ``speaker``, with or without ``phrase``
+    bundle : bundle of any scorer with the view ``speaker``, with or without the view ``phrase``
     extractor : computes vectors from sound; None: the service accepts vectors only
-    notice : warning that is shown with every answer
-    text_model : recogniser for prompted words; None: challenges are enrolled phrases
+    notice : warning that is shown with every answer; None: the notice in the bundle's card
+    text_model : recogniser that checks prompted words; None: challenges are enrolled phrases only
+
+    Attributes
+    ----------
+    rank : number of components of the evidence
+    fingerprint : hash of the bundle, by which profiles of another model are noticed
+    version : name and hash of the model, as shown in answers
+    known_phrases : {label: text} of phrases that need no enrolment
+
+    Raises
+    ------
+    ParameterError : if the bundle has no view ``speaker``, or belongs to another extractor
     """
 
     def __init__(
@@ -123,7 +153,7 @@ class Model:
         self._use(bundle)
         if SPEAKER not in bundle.views:
             raise ParameterError(
-                f"the service needs a model with a view {SPEAKER!r}; got one with {list(bundle.views)}"
+                f"the service needs a model with a view {SPEAKER!r}; got a model with the views {list(bundle.views)}"
             )
         self.has_phrases = PHRASE in bundle.views
         self.has_sessions = SESSION_VIEW in bundle.pair_terms().base
@@ -143,17 +173,21 @@ class Model:
         self.rank = int(np.shape(self.scorer.evidence(np.ones((1, self.scorer.width_in))))[1])
 
     def _use(self, bundle: Bundle) -> None:
+        """Set the bundle, its scorer and the phrases of its training."""
         self.bundle = bundle
         self.scorer = bundle.fitted_scorer
         self._phrase_names = set(self._trained_phrases())
 
     @property
     def has_domain(self) -> bool:
-        """Whether the scorer can be deployed to the domain of stored profiles."""
+        """Whether the scorer can be adapted to the domain of the stored profiles."""
         return isinstance(self.scorer, Deployable)
 
     def deployed(self, profiles: Sequence[Sequence[Cell]]) -> Model:
-        """Return the model in the domain of some profiles' sums; without profiles, in the domain of training."""
+        """Return a copy of the model that is adapted to the domain of some profiles.
+
+        profiles : sums of each profile; empty: the model itself is returned
+        """
         if not profiles:
             return self
         other = copy(self)
@@ -161,10 +195,13 @@ class Model:
         return other
 
     def _known_phrases(self) -> dict[str, str]:
-        """Return {label: text} of training phrases with measured error rates: they need no enrolment."""
+        """Return {label: text} of training phrases that need no enrolment, because error rates were measured on them.
+
+        Empty for a model with a domain, where only enrolled phrases are known classes.
+        """
         if not self.has_phrases or not self.bundle.operating_points(self.question(known=True)):
             return {}
-        # only the enrolled phrases are known classes in a deployment
+        # a model that is adapted to stored profiles knows their phrases only
         if self.has_domain:
             return {}
         return {
@@ -174,14 +211,14 @@ class Model:
         }
 
     def _trained_phrases(self) -> list[str]:
+        """Return the labels of the phrases of training; empty if the scorer does not store them."""
         try:
             return [str(name) for name in self.scorer.known_names(PHRASE)]
         except LabelError:
-            # the scorer does not store the names of its classes
             return []
 
     def are_phrases_known(self, cells: Sequence[Cell]) -> bool:
-        """Return whether all phrases of a profile are known classes of the deployment."""
+        """Return whether the model, adapted to its domain, knows all phrases of a profile as classes."""
         if not self.has_domain:
             return False
         return self._phrase_names.issuperset(cell.phrase for cell in cells)
@@ -189,45 +226,72 @@ class Model:
     # -- vectors and sums ----------------------------------------------------
 
     def check_vector(self, vector: ArrayLike) -> NDArray[np.float32]:
-        """Return a raw vector as an array; raise if its width or its values are impossible."""
+        """Return a vector of an extractor as a (width,) array.
+
+        Raises
+        ------
+        Problem : 422 if the width differs from that of the model's vectors, or if the values are impossible
+        """
         array = np.asarray(vector, dtype=np.float64)
         if array.shape != (self.width,):
-            detail = f"expected a vector of {self.width} numbers; got {array.shape}"
+            detail = (
+                f"expected a vector of {self.width} numbers; got an array of shape {array.shape}"
+            )
             raise Problem(422, "vector", detail)
-        # in the precision in which it is stored: values that are too small become 0
+        # checked in the precision in which it is stored, where values that are too small become 0
         stored = np.clip(array, -2 * LARGEST_COMPONENT, 2 * LARGEST_COMPONENT).astype(np.float32)
         if not 0 < np.abs(stored).max() <= LARGEST_COMPONENT:
             detail = (
-                "expected a vector of an extractor; got zeros only, or numbers beyond a million"
+                "expected a vector of an extractor, with numbers between -1 and 1 million that are not all 0; "
+                "got other numbers"
             )
             raise Problem(422, "vector", detail)
         return stored
 
     def share(self, vectors: NDArray[Any]) -> Integers:
-        """Return (n, r) summands of stored sums: the evidence of raw vectors, in whole numbers."""
+        """Return the evidence of vectors in whole numbers: the share of each recording in stored sums.
+
+        Parameters
+        ----------
+        vectors : (n, width) vectors of the extractor
+
+        Returns
+        -------
+        (n, rank) whole numbers, in multiples of `UNIT`
+
+        Raises
+        ------
+        DataError : if the evidence is too large for vectors of the extractor
+        """
         prepared = self.bundle.prepare(vectors.astype(np.float64))
         y = np.asarray(self.scorer.evidence(prepared), dtype=np.float64)
         if not np.isfinite(y).all() or np.abs(y).max() > LARGEST:
-            raise DataError("the vector is unlike all vectors that the model was trained on")
+            raise DataError(
+                "the vector is far from all vectors that the model was trained on: send a vector of the extractor that "
+                "GET /v1/model names"
+            )
         return np.rint(y / UNIT).astype(np.int64)
 
     def sums(self, cells: Sequence[Cell]) -> tuple[Array, Array]:
-        """Return (n, r) sums in the scorer's coordinates, and (n,) counts."""
+        """Return the sums of n cells as (n, rank) evidence of the scorer, and their (n,) numbers of recordings."""
         totals = np.stack([cell.total for cell in cells]).astype(np.float64)
         return totals * UNIT, np.array([cell.count for cell in cells], dtype=np.float64)
 
     def unlabelled(self, cells: Sequence[Cell]) -> Profiles:
-        """Return profiles of one cell each, without phrases and sessions."""
+        """Return one profile of the scorer per cell, without labels of phrases and sessions."""
         return self.scorer.profiles(*self.sums(cells), np.arange(len(cells)))
 
     def side(self, profiles: Sequence[Sequence[Cell]], is_labelled: bool) -> Profiles:
-        """Return stored sums as profiles of the scorer.
+        """Return the stored sums of each profile, or of each test, as profiles of the scorer.
 
-        is_labelled : whether the phrases of a profile stay separate; otherwise they are merged
+        Sessions stay separate if the model distinguishes them and some profile has several, or if they are a view.
 
-        Sessions stay separate where they matter to the model.
+        Parameters
+        ----------
+        profiles : sums of each profile
+        is_labelled : whether the phrases of a profile stay separate; otherwise they are added up
         """
-        # labels cost time: they are left out where every profile has one session and no question is about it
+        # labels cost time: they are left out if every profile has one session and no question is about sessions
         per_session = self.has_sessions and (
             SESSION_VIEW in self.bundle.views
             or any(len({cell.session for cell in cells}) > 1 for cells in profiles)
@@ -251,9 +315,14 @@ class Model:
         spoof_prior: float = 0.5,
         is_prompted: bool = False,
     ) -> Question:
-        """Return the question whether all views are the same, or the speaker alone if the words were prompted.
+        """Return the question that the service asks: are speaker and phrase the same?
 
-        spoof, spoof_prior : LLRs of a countermeasure, and the share of spoofs among the trials to be rejected
+        Parameters
+        ----------
+        known : whether phrases are known classes
+        spoof : LLRs of a countermeasure; None: no countermeasure
+        spoof_prior : share of spoofs among the trials to be rejected
+        is_prompted : whether the words were prompted: the question is then about the speaker alone
         """
         return Question(
             (SPEAKER, PHRASE) if self.has_phrases and not is_prompted else SPEAKER,
@@ -263,13 +332,17 @@ class Model:
         )
 
     def usual_question(self, spoof: ArrayLike | None = None) -> Question:
-        """Return the default question of the service; phrases are known classes if the model has a domain."""
+        """Return the default question of the service, with phrases as known classes if the model has a domain.
+
+        spoof : LLRs of a countermeasure; None: no countermeasure
+        """
         return self.question(self.has_domain and self.has_phrases, spoof)
 
     def _kind(self, trial: VerificationTrial) -> TrialKind:
+        """Return the properties by which trials are grouped for scoring."""
         phrases = {cell.phrase for cell in trial.cells}
         claimed = trial.test.phrase
-        # labels cost time: a claimed phrase that is the only enrolled one needs none
+        # labels cost time: they are not needed if the claimed phrase is the only enrolled one
         is_test_labelled = self.has_phrases and claimed != "" and phrases != {claimed}
         # with a domain, phrases are known classes and need labels
         has_classes = self.has_phrases and (len(phrases) > 1 or self.has_domain)
@@ -285,7 +358,10 @@ class Model:
     def decisions(
         self, trials: Sequence[VerificationTrial], spoof_prior: float = 0.5
     ) -> list[Decision]:
-        """Decide tests against one profile each; trials of one kind are scored in one call."""
+        """Return the decision of each trial, in their order; trials of one kind are scored in one call.
+
+        spoof_prior : share of spoofs among the trials to be rejected, for LLRs of the callers' countermeasures
+        """
         indices_by_kind: dict[TrialKind, list[int]] = {}
         for index, trial in enumerate(trials):
             indices_by_kind.setdefault(self._kind(trial), []).append(index)
@@ -307,12 +383,26 @@ class Model:
         return [decisions[index] for index in range(len(trials))]
 
     def speaker_llrs(self, side: Profiles, test: Integers) -> Array:
-        """Return (P,) LLRs of the same speaker for each profile, whatever the phrase, without outlier probability."""
+        """Return the LLRs of the same speaker, whatever the phrase, of one test with every profile of a side.
+
+        Parameters
+        ----------
+        side : n profiles
+        test : (rank,) evidence of the test in whole numbers
+
+        Returns
+        -------
+        (n,) calibrated LLRs, without the limit that the calibration's outlier probability imposes
+        """
         answer = self.bundle.answer(side, self.side([[Cell("", test, 1)]], False), VOICE)
         return np.asarray(answer.inlier_llr[:, 0], dtype=np.float64)
 
     def calibrated(self, llrs: Array) -> Array:
-        """Return speaker LLRs calibrated as if there were no evidence about the phrase, without outlier probability."""
+        """Return raw speaker LLRs, calibrated as if the recordings had no evidence about the phrase.
+
+        The limit that the calibration's outlier probability imposes is left out. Without a calibration, the LLRs are
+        returned as they are.
+        """
         calibrator = self.bundle.calibration(VOICE)
         if calibrator is None:
             return llrs
@@ -321,7 +411,11 @@ class Model:
         return VOICE.ratio(self.bundle.views).of(calibrator.without_outliers(logs))
 
     def consistency(self, cells: Sequence[Cell], new: Cell) -> Consistency:
-        """Return the LLRs of a new enrolment against the earlier ones."""
+        """Compare a new enrolment with earlier recordings.
+
+        cells : sums of the profile's earlier recordings; if some have the phrase of `new`, only these are compared
+        new : the new recording with its phrase
+        """
         if not cells:
             return Consistency()
         same_phrase = [cell for cell in cells if cell.phrase == new.phrase]
@@ -334,7 +428,7 @@ class Model:
     # -- description ---------------------------------------------------------
 
     def describe(self) -> ModelCard:
-        """Return the fields of GET /v1/model that concern the model itself."""
+        """Return the part of the answer to GET /v1/model that does not depend on the settings of the service."""
         calibrators = self.bundle.calibrations or {}
         points = self.bundle.operating_points(self.usual_question())
         return ModelCard(
@@ -357,14 +451,14 @@ class Model:
 
 
 CARD_FIELDS = {name: to_camel(name) for name in ("held_out", "min_cllr", "deployed_on", "left_out")}
-"""Fields of a card. Its other keys are names of views, kinds of trials and questions, which stay as they are."""
+"""API names of the fields of a model's card. Its other keys are names of views, kinds of trials and questions."""
 
 KINDS = {NONTARGET: "IC"}
-"""Kinds of trials of a model of voices only, where any phrase is a correct one."""
+"""API names of the kinds of trials of a model of voices only, for which every phrase is right."""
 
 
 def camel_fields(card: object) -> Any:
-    """Return the card of a model with the field names of the API."""
+    """Return the card of a model, or a value in it, with the field names of the API."""
     if isinstance(card, list):
         return [camel_fields(value) for value in card]
     if isinstance(card, dict):
@@ -373,7 +467,7 @@ def camel_fields(card: object) -> Any:
 
 
 def point_reply(point: OperatingPoint) -> OperatingPointReply:
-    """Return an operating point with the field names of the API; `far` is that of the worst kind of trial."""
+    """Return an operating point with the field names of the API; its `far` is the one of the worst kind of trial."""
     measured: Mapping[str, Any] = point.measured or {}
     kinds: dict[str, Sequence[float]] = dict(measured.get("far") or {})
     worst: Sequence[Any] = max(kinds.values(), key=lambda rates: rates[0], default=[None])
@@ -394,7 +488,7 @@ def point_reply(point: OperatingPoint) -> OperatingPointReply:
 
 
 def half_point(half: HalfThreshold) -> HalfPoint:
-    """Return the thresholds of a view with the field names of the API."""
+    """Return the thresholds and error rates of one half (speaker or phrase) with the field names of the API."""
     measured: Mapping[str, Any] = half.measured or {}
     kinds: dict[str, Sequence[float]] = dict(measured.get("far") or {})
     return HalfPoint(

@@ -1,4 +1,4 @@
-"""Load the model of the service and its extractor: the chosen one, the default, or the demonstration."""
+"""Loading of the service's model and extractor: the chosen model, the default model, or the demonstration."""
 
 from __future__ import annotations
 
@@ -24,14 +24,19 @@ DEMO_NOTICE = (
 
 
 def open_model(settings: Settings) -> Model:
-    """Load the model and the extractors of the settings."""
+    """Load the model and the extractors that the settings name; by default, those of the package.
+
+    Raises
+    ------
+    ParameterError : if the model has no view ``speaker``, or if extractors are missing or do not fit the model
+    """
     if settings.demo:
         extractor = load_extractor(MODEL_FOLDER / "small.onnx", threads=1)
         bundle = load_model(MODEL_FOLDER / "small.safetensors")
         return Model(bundle, extractor, notice=DEMO_NOTICE)
     if settings.model is not None:
         bundle = load_model(settings.model)
-        # a model of `setup` names its extractors; without names the service accepts vectors only
+        # a model of `mvplda setup` names its extractors; without names the service accepts vectors only
         names = list(settings.extractors)
         if not names and bundle.extractor is not None:
             names = extractor_names(bundle.extractor)
@@ -43,13 +48,13 @@ def open_model(settings: Settings) -> Model:
         extractor = default_extractor(settings.extractors or ())
     except ParameterError as error:
         raise ParameterError(
-            f"{error}. Or try a toy network: mvplda serve --demo, which MUST NOT DECIDE ABOUT PEOPLE"
+            f"{error}. Or try the service with a toy network, which MUST NOT DECIDE ABOUT PEOPLE: mvplda serve --demo"
         ) from error
     return Model(load_model(DEFAULT_MODEL), extractor, text_model=find_decoder(extractor))
 
 
 def find_decoder(extractor: Extractor) -> TextDecoder | None:
-    """Return the recogniser for prompted words; None if it was not fetched, or needs another rate."""
+    """Return the recogniser for prompted words; None if it was not downloaded, or needs another sampling rate."""
     encoders = (network for network in extractor.networks if network.recipe.name == RECOGNISER)
     try:
         decoder = load_decoder(next(encoders, None))

@@ -1,22 +1,22 @@
-"""Policies of API keys: permitted options of a verification, and the fields of the answer that a caller sees."""
+"""Policies of API keys: the options that a verification may have, and the fields of the answer that a caller sees."""
 
 from __future__ import annotations
 
 from .keys import Caller
 from .schemas import IdentifyReply, Problem, ProfileReply, Require, VerifyReply, VerifyRequest
 
-# Fields of a decision by the detail of a key; the others are null.
+# Fields of a decision that keys of the details "verdict" and "halves" see; all other fields are null for them.
 VERDICT_FIELDS = (
     *("resultId", "decision", "reason", "advice"),
     *("quality", "modelVersion", "notice"),
 )
 HALVES_FIELDS = (*VERDICT_FIELDS, "voice", "phrase")
-# Reasons that reveal which half of a recording did not fit, or that a copy was recognised.
+# Reasons that reveal whether voice or phrase did not match, or that a copy was recognised.
 REVEALING_REASONS = ("wrong_phrase", "wrong_speaker", "both", "either", "suspected_replay")
 
 
 def visible_decision(caller: Caller, reply: VerifyReply) -> VerifyReply:
-    """Return the part of a decision that a caller may see."""
+    """Return a decision without the fields that a caller must not see; see `KeyPolicy.detail`."""
     if caller.detail == "evidence":
         return reply
     is_verdict = caller.detail == "verdict"
@@ -28,16 +28,19 @@ def visible_decision(caller: Caller, reply: VerifyReply) -> VerifyReply:
 
 
 def visible_profile(caller: Caller, reply: ProfileReply) -> ProfileReply:
-    """Return the part of a profile that a caller may see: phrases are part of the secret of a log-in."""
+    """Return a profile without the fields that a caller must not see.
+
+    Keys of the role verify do not see phrases, because these are part of the secret of a log-in.
+    """
     if caller.may("enrol"):
         return reply
     return reply.model_copy(update={"phrases": None, "remainingByPhrase": None})
 
 
 def visible_identification(caller: Caller, reply: IdentifyReply) -> IdentifyReply:
-    """Return the part of an identification that a caller may see.
+    """Return an identification without the fields that a caller must not see.
 
-    Without evidence, only the identified person is a candidate, without LLR and probability.
+    A caller that does not see evidence gets the identified person as the only candidate, without LLR and probability.
     """
     if caller.detail == "evidence":
         return reply
@@ -52,10 +55,20 @@ def visible_identification(caller: Caller, reply: IdentifyReply) -> IdentifyRepl
 def check_request(
     caller: Caller, request: VerifyRequest, usual_far: float | None, require: Require
 ) -> None:
-    """Apply the policies of key and service to a verification; raise if it is not allowed.
+    """Check a verification against the policies of its key and of the service.
 
-    usual_far : share of impostors that is accepted if the request has none
-    require : policy of the service
+    If the request has no ``far`` and the key allows less than the usual one, the ``far`` of the key is set.
+
+    Parameters
+    ----------
+    caller : owner of the API key
+    request : fields of the verification
+    usual_far : share of accepted impostors if the request has none; None: that of the model
+    require : protection against replayed and synthetic voices that the service requires
+
+    Raises
+    ------
+    Problem : 403 if a policy does not allow the request
     """
     for policy in {caller.policy.require or "none", require}:
         check_protection(policy, request)
@@ -63,15 +76,16 @@ def check_request(
     if largest is None:
         return
     if request.far is not None and request.far > largest:
-        raise Problem(403, "policy", f"this key may choose far up to {largest:g}")
+        detail = f"this API key allows a far of {largest:g} at most; got {request.far:g}"
+        raise Problem(403, "policy", detail)
     if request.far is None and usual_far is not None and largest < usual_far:
         request.far = largest
 
 
 def largest_far(caller: Caller, usual_far: float | None) -> float | None:
-    """Return the largest share of impostors that a caller may choose; None: any.
+    """Return the largest share of accepted impostors that a caller may choose; None: any.
 
-    Without a policy, the role verify may choose no larger share than the usual one.
+    A key of the role verify without a policy may choose at most `usual_far`, the share that calls have by default.
     """
     if caller.policy.far is None and not caller.may("enrol"):
         return usual_far
@@ -79,15 +93,20 @@ def largest_far(caller: Caller, usual_far: float | None) -> float | None:
 
 
 def check_protection(policy: Require, request: VerifyRequest) -> None:
-    """Raise if a verification lacks the protection against replayed and synthetic voices that a policy requires."""
+    """Raise a `Problem` (403) if a verification lacks the protection that a policy requires.
+
+    policy : "none", "challenge", "countermeasure", or "either" of the two
+    """
     has_challenge = request.challengeId is not None
     has_countermeasure = request.countermeasureLlr is not None
     if policy == "challenge" and not has_challenge:
-        detail = "a verification needs a challenge: POST /v1/challenges, then send its challengeId"
+        detail = (
+            "a challenge is required: call POST /v1/challenges, then verify with its challengeId"
+        )
         raise Problem(403, "policy", detail, required=policy)
     if policy == "countermeasure" and not has_countermeasure:
-        detail = "a verification needs the result of a countermeasure: send countermeasureLlr"
+        detail = "the result of a countermeasure is required: send it as countermeasureLlr"
         raise Problem(403, "policy", detail, required=policy)
     if policy == "either" and not (has_challenge or has_countermeasure):
-        detail = "a verification needs a challengeId or a countermeasureLlr"
+        detail = "a challenge or the result of a countermeasure is required: send challengeId or countermeasureLlr"
         raise Problem(403, "policy", detail, required=policy)
