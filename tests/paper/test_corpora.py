@@ -89,7 +89,7 @@ def test_options_of_protocols():
 
     with pytest.raises(LabelError, match="zoe"):
         make_protocol(training=["zoe"])
-    with pytest.raises(DataError, match="on one side"):
+    with pytest.raises(DataError, match="is left for evaluation"):
         make_protocol(training=list("abc"))
     with pytest.raises(DataError, match="Lower per_model"):
         make_protocol(training=["a"], per_model=4)

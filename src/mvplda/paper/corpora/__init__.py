@@ -1,6 +1,6 @@
-"""Corpora of labelled speech: locations of recordings, labels per view, and protocols.
+"""Corpora of labelled speech: locations of recordings, labels per view, and protocols of experiments.
 
-Importing a module that defines a corpus registers it in `CORPORA`; `load_corpus` loads a corpus by name.
+`load_corpus` loads a corpus by its name in `CORPORA`. Modules that define corpora add them when they are imported.
 """
 
 from ...voice.audio.decode import FileSegment

@@ -1,6 +1,6 @@
-"""Corpora of labelled utterances, protocols, and the registry of corpora.
+"""Corpora of labelled utterances, and the registry by which a corpus is loaded by name.
 
-A protocol defines the training utterances, the enrolments and the test utterances of an experiment.
+Each corpus has a protocol, which defines the training utterances, the enrolments and the tests of an experiment.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Load = Callable[..., "Corpus"]
 TrainingClasses = float | Sequence[str] | None
 """Names of the training classes, their number, or their share; None: the default of the corpus."""
 MAX_LISTED_NAMES = 5
-"""Names that a message lists."""
+"""Maximum number of names that a message lists."""
 UNSAFE = re.compile(f"[{BLANKS}\0\ud800-\udfff]")
-"""Characters that an id cannot contain: blanks separate ids in lists; bytes of a file name that are not valid UTF-8
-cannot be written."""
+"""Pattern of characters that an id cannot contain: blanks, which separate ids in lists, and bytes of a file name that
+are not valid UTF-8."""
 TRIALS_PER_BLOCK = 1_000_000
 DEFAULT_TRAINING_SHARE = 2 / 3
 """Default share of the speakers to train on."""
@@ -55,7 +55,7 @@ class Protocol:
 
     @property
     def enrolled(self) -> IntArray:
-        """Indices of the utterances of all enrolments, concatenated."""
+        """Indices of the utterances of all enrolments, concatenated in the order of `enrol`."""
         return np.concatenate([np.zeros(0, np.int64), *self.enrol.values()]).astype(np.int64)
 
     @property
@@ -126,7 +126,10 @@ class Corpus:
         return {view: self.labels[view][rows] for view in views}
 
     def model_labels(self) -> Columns:
-        """Return the class of each enrolment, per view in which every enrolment has a single class."""
+        """Return {view: (enrolments,) class of each enrolment}.
+
+        Views in which an enrolment has utterances of several classes are left out.
+        """
         protocol = self.protocol
         repeated_first = np.repeat(protocol.first, protocol.sizes)
         return {
@@ -136,7 +139,7 @@ class Corpus:
         }
 
     def trial_mask(self) -> BoolArray | None:
-        """Return the mask (enrolments, tests) of the listed trials, or None if all pairs are trials."""
+        """Return the (enrolments, tests) mask of the listed trials; None if every pair is a trial."""
         protocol = self.protocol
         if protocol.trials is None:
             return None
@@ -152,9 +155,9 @@ class Corpus:
         return mask
 
     def without(self, names: Sequence[str]) -> Corpus:
-        """Return the corpus with a protocol that omits the utterances with these ids.
+        """Return a copy whose protocol leaves out the utterances with the given ids, such as unusable ones.
 
-        Enrolments without utterances, and their trials, are omitted too.
+        Enrolments that lose all utterances, and the trials of both, are left out too.
         """
         protocol = self.protocol
         is_usable = ~np.isin(self.ids, names)
@@ -168,7 +171,7 @@ class Corpus:
         return replace(self, protocol=Protocol(train, enrol, test, trials))
 
     def summary(self) -> str:
-        """Describe the corpus and its protocol in a few lines."""
+        """Return a few lines of text with the numbers of utterances, classes, enrolments and tests."""
         protocol = self.protocol
         subsets = {
             self.name: np.arange(len(self)),
@@ -187,12 +190,12 @@ class Corpus:
 
 
 class ProtocolOptions(TypedDict, total=False):
-    """Options of corpora whose protocol is built from their labels.
+    """Options of the protocol of a corpus, which is built from its labels.
 
-    training : classes of the first view to train on, as names, a number or a share; all other classes are enrolled and
+    training : training speakers (classes of the first view), as names, a number or a share; all others are enrolled and
         tested. Default: two thirds, or the usual division of the corpus
-    random_state : seed of the draw of training classes
-    per_model : utterances per enrolment, the first sessions of a cell; default 3
+    random_state : seed of the draw of training speakers
+    per_model : number of utterances per enrolment, the first sessions of a speaker and phrase; default 3
     """
 
     training: TrainingClasses
@@ -222,12 +225,13 @@ def build_corpus(
     ids : (n,) ids of the utterances
     labels : {view: (n,) classes}, the speaker first
     files : locations of the samples; None for a corpus of vectors
-    session : (n,) order of the utterances within a cell; None: their order in `ids`
+    session : (n,) session of each utterance, which orders the utterances of a cell (combination of classes); None:
+        their order in `ids`
     source : citation
-    training : classes of the first view to train on, as names, or as a number or a share below 1 that is drawn with
+    training : training classes of the first view, as names, or as a number or a share below 1 that is drawn with
         `random_state`; None: two thirds
     random_state : seed of the draw
-    per_model : utterances per enrolment (see `enrolments`)
+    per_model : number of utterances per enrolment (see `enrolments`)
     """
     if files is not None:
         ids = np.array(safe_ids(ids.tolist()))
@@ -239,7 +243,13 @@ def build_corpus(
 
 
 def training_rows(labels: Columns, training: TrainingClasses, random_state: int = 0) -> BoolArray:
-    """Return the mask (n,) of the training utterances.
+    """Return the (n,) mask of the training utterances.
+
+    Parameters
+    ----------
+    labels : {view: (n,) classes}; the classes of the first view are divided
+    training : training classes, as names, or as a number or a share below 1 that is drawn; None: two thirds
+    random_state : seed of the draw
 
     Raises
     ------
@@ -267,8 +277,8 @@ def training_rows(labels: Columns, training: TrainingClasses, random_state: int 
     if mask.all() or not mask.any():
         empty_side = "evaluation" if mask.all() else "training"
         raise DataError(
-            f"all {len(classes)} {view}(s) are on one side, so that none is left for {empty_side}: change the option "
-            "training"
+            f"none of {len(classes)} {view}(s) is left for {empty_side}: change the option training, which is "
+            f"{training!r}"
         )
     return mask
 
@@ -290,9 +300,9 @@ def enrolments(
     sessions : (n,) numbers or names that order the utterances of a cell; None: the order of the utterances.
         Numbers written as text are ordered as numbers
     rows : indices of the utterances to use, such as those of the evaluation speakers
-    per_model : utterances per enrolment; a cell needs at least one more, as a test
-    tests : (n,) mask of the test utterances, such as those of another session; all other utterances enrol.
-        None: the utterances after the first `per_model` ones
+    per_model : number of utterances per enrolment; a cell needs at least one more, as a test
+    tests : (n,) mask of the test utterances, such as those of another session; the others are for enrolment.
+        None: the utterances after the first `per_model` ones are tests
 
     Returns
     -------
@@ -343,10 +353,10 @@ def listed_protocol(
     trials: Trials,
     train: IntArray,
 ) -> Protocol:
-    """Build the protocol of listed enrolments and trials.
+    """Build a protocol from lists of enrolments and trials.
 
-    Listed utterances that the corpus lacks are omitted with a warning; so are enrolments without utterances, and the
-    trials of both.
+    A warning counts the listed utterances that the corpus lacks; they are left out, together with enrolments that have
+    no utterances and the trials of both.
 
     Parameters
     ----------
@@ -382,7 +392,17 @@ def listed_protocol(
 
 
 def cell_rows(labels: Columns, rows: IntArray) -> dict[str, IntArray]:
-    """Return the rows of each cell, in the order of `rows`, by cell name (its class names joined by ``::``)."""
+    """Group utterances by cell, a combination of classes such as one speaker with one phrase.
+
+    Parameters
+    ----------
+    labels : {view: (n,) classes}
+    rows : indices of the utterances to group
+
+    Returns
+    -------
+    {name of the cell, its classes joined by ``::``: indices of its utterances in the order of `rows`}
+    """
     columns = [np.asarray(column).astype(np.str_)[rows].tolist() for column in labels.values()]
     cells: dict[tuple[str, ...], list[int]] = {}
     for row, *cell in zip(rows, *columns, strict=True):
@@ -392,7 +412,7 @@ def cell_rows(labels: Columns, rows: IntArray) -> dict[str, IntArray]:
 
 
 def session_order(sessions: ArrayLike) -> IntArray:
-    """Return the rank (n,) of each session; sessions are compared as numbers if all of them are numbers."""
+    """Return the (n,) ranks of sessions, equal for equal sessions; numbers written as text are ordered as numbers."""
     array = np.asarray(sessions).astype(np.str_)
     if np.char.isdecimal(array).all():
         array = array.astype(np.int64)
@@ -427,7 +447,7 @@ def safe_ids(names: Iterable[object]) -> list[str]:
 
 
 class RegisteredCorpus(NamedTuple):
-    """An entry of the registry.
+    """Entry of the registry of corpora.
 
     load : function ``load(root, **options)`` that returns a corpus
     root : description of the function's first argument
@@ -438,7 +458,7 @@ class RegisteredCorpus(NamedTuple):
 
     @property
     def options(self) -> list[str]:
-        """Names of the function's options, including `ProtocolOptions` if it accepts them."""
+        """Names of the options of `load`, including those of `ProtocolOptions` if the function accepts them."""
         _, *names = inspect.signature(self.load).parameters
         if names[-1:] == ["protocol"]:
             names[-1:] = ProtocolOptions.__annotations__
@@ -450,7 +470,13 @@ CORPORA: dict[str, RegisteredCorpus] = {}
 
 
 def register_corpus(name: str, root: str) -> Callable[[Load], Load]:
-    """Register a function ``load(root, **options)`` that returns a corpus; ``root`` describes its first argument."""
+    """Return a decorator that adds a function to the registry of corpora.
+
+    Parameters
+    ----------
+    name : name of the corpus
+    root : description of the first argument of the function ``load(root, **options)``, for help texts
+    """
 
     def register(load: Load) -> Load:
         CORPORA[name] = RegisteredCorpus(load, root)
@@ -481,7 +507,7 @@ def load_corpus(name: str, root: PathLike, **options: object) -> Corpus:
 
 
 def abbreviated(names: Sequence[object]) -> str:
-    """Return the first names as text, and the number of further names."""
+    """Return the first five names as text, followed by the number of further names: "a, b, c, d, e and 2 more"."""
     n_hidden = len(names) - MAX_LISTED_NAMES
     suffix = f" and {n_hidden} more" if n_hidden > 0 else ""
     return ", ".join(map(str, names[:MAX_LISTED_NAMES])) + suffix

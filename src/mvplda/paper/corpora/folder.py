@@ -23,17 +23,17 @@ from .corpus import Corpus, ProtocolOptions, abbreviated, build_corpus, register
 PATTERN = "{speaker}/{phrase}/*"
 INDEX = "index.csv"
 NOT_VIEWS = ("file", "id", "start", "length", "session")
-"""Columns of a table that do not contain classes."""
+"""Columns of a table of utterances that are not views."""
 
 log = logging.getLogger(__name__)
 
 
 class Listing(NamedTuple):
-    """Utterances of a folder, a table or a file of vectors.
+    """List of n utterances, found in a folder, a table or a file of vectors.
 
-    ids : (n,) paths without suffix, or the ids of a table
+    ids : (n,) paths without suffix, or ids in the table
     files : location of each utterance's samples; None for vectors
-    fields : {name: (n,) values} of the pattern or the table: views, and "session" if present
+    fields : {name: (n,) values} of the fields in file names, or of the table's columns: views and "session"
     """
 
     ids: Names
@@ -41,7 +41,7 @@ class Listing(NamedTuple):
     fields: Columns
 
     def labels(self, views: Sequence[str]) -> Columns:
-        """Return the labels of the given views."""
+        """Return {view: (n,) labels} for the given views; raise `ParameterError` if one is missing."""
         missing = [view for view in views if view not in self.fields]
         if missing:
             raise ParameterError(
@@ -52,13 +52,20 @@ class Listing(NamedTuple):
     def corpus(
         self, name: str, source: str, order: str = "session", **protocol: Unpack[ProtocolOptions]
     ) -> Corpus:
-        """Build a corpus with the views speaker and phrase; the field `order` orders the utterances of a cell."""
+        """Build a corpus with the views speaker and phrase.
+
+        Parameters
+        ----------
+        name, source : name and citation of the corpus
+        order : field by which the utterances of one speaker and phrase are ordered
+        protocol : see `ProtocolOptions`
+        """
         labels = self.labels(("speaker", "phrase"))
         sessions = self.fields[order]
         return build_corpus(name, self.ids, labels, self.files, sessions, source=source, **protocol)
 
     def take(self, rows: IntArray) -> Listing:
-        """Return the utterances at `rows`."""
+        """Select the utterances with the given indices, in that order."""
         files = self.files and tuple(self.files[row] for row in rows)
         fields = {name: values[rows] for name, values in self.fields.items()}
         return Listing(self.ids[rows], files, fields)
@@ -90,7 +97,10 @@ def folder(
 
 
 def read_listing(root: PathLike, pattern: str) -> Listing:
-    """Read a table, or a folder's ``index.csv``, or the sound files of a folder that match a pattern."""
+    """List the utterances of a table, or of a folder: those of its ``index.csv``, or else of its sound files.
+
+    pattern : pattern of the sound files' names, such as ``{speaker}/{phrase}/*``
+    """
     index = Path(root)
     if index.is_dir():
         index /= INDEX
@@ -98,9 +108,11 @@ def read_listing(root: PathLike, pattern: str) -> Listing:
 
 
 def match_files(root: PathLike, pattern: str) -> Listing:
-    """List the sound files under a folder and parse their names.
+    """List the sound files under a folder, with the fields that their names contain.
 
     Hidden files and folders are skipped. Names that do not match the pattern are skipped with a warning.
+
+    pattern : pattern of the names, such as ``{speaker}/{phrase}_{session}.wav``
     """
     recordings = list_recordings([root])
     matching, _ = label_recordings(recordings, re.sub(r"\.\w+$", "", pattern))

@@ -1,4 +1,4 @@
-"""Published corpora: C-VAU, Speech Commands and AudioMNIST, which are free, and the paper's Huiting202."""
+"""Loading of the corpora C-VAU, Speech Commands and AudioMNIST, which are free, and of the paper's Huiting202."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ VIEWS = ("speaker", "phrase")
 TRAINING_SPEAKERS = tuple(
     f"{number + 1:02d}" for number in sorted(np.random.RandomState(0).permutation(60)[:40])
 )
-"""The 40 training speakers of AudioMNIST."""
+"""Names of the 40 training speakers of AudioMNIST."""
 CVAU_SOURCE = "C-VAU, Cottbus Text-Dependent Voice Authentication Corpus, M. Wolff; MIT licence"
 COMMANDS_SOURCE = "Speech Commands, Warden, arXiv 1804.03209; CC BY 4.0"
 AUDIOMNIST_SOURCE = "AudioMNIST, Becker et al., 2018"
 HUITING_SOURCE = "Huiting202, Shi et al., arXiv 1704.06061; not published"
 HUITING_TRAINING = 132
-"""Training speakers of Huiting202 in the paper, which tests the other 70."""
+"""Number of training speakers of Huiting202 in the paper; the other 70 are tested."""
 
 
 @register_corpus(
@@ -45,20 +45,21 @@ def cvau(
     random_state: int = 0,
     per_model: int = 3,
 ) -> Corpus:
-    """C-VAU: 35 speakers and 12 German pass-phrases, recorded in sessions that are months apart.
+    """Load C-VAU: 35 speakers and 12 German pass-phrases, recorded in sessions that are months apart.
 
-    Speakers who took part in both the `enrol` and the `test` session are enrolled with recordings of the first and
-    tested with recordings of the second, except those who are training speakers. Free speech, which has no phrase, is
-    omitted.
+    Speakers with recordings in both the `enrol` and the `test` session are enrolled with recordings of the first and
+    tested with recordings of the second, unless they are training speakers. Free speech, which has no phrase, is left
+    out.
 
     Parameters
     ----------
-    enrol, test : sessions (2014-05, 2014-11, angles: turned microphone, low-gain: another room). If both are the same,
-        the first recordings enrol and the others test
-    training : speakers of both sessions to train on, as names, a number or a share; all speakers of a single session
-        are training speakers too
+    root : folder <speaker>/<phrase>/<session>_<take>.flac, or .npz file of vectors with these columns
+    enrol, test : sessions: 2014-05, 2014-11, angles (turned microphone) or low-gain (another room). If both are the
+        same, the first recordings are enrolled and the others tested
+    training : training speakers among those with both sessions, as names, a number or a share. Speakers without one of
+        the sessions are training speakers in any case
     random_state : seed of the draw of training speakers
-    per_model : recordings per enrolment, the first ones of a cell
+    per_model : number of recordings per enrolment, the first ones of a speaker and phrase
     """
     listing = _listing(Path(root), "{speaker}/{phrase}/{session}_{take}")
     has_phrase = listing.labels(VIEWS)["phrase"] != ""
@@ -90,9 +91,14 @@ def cvau(
     "speech-commands", root="a folder <speaker>/<word>/<take>.flac, or vectors with these columns"
 )
 def speech_commands(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
-    """Speech Commands: 1,855 speakers on their own phones and laptops, 30 English words, few recordings per word.
+    """Load Speech Commands: 1,855 speakers on their own phones and laptops, 30 English words, few recordings per word.
 
-    By default, one recording enrols, and two thirds of the speakers are training speakers.
+    By default, one recording is enrolled per speaker and word, and two thirds of the speakers are training speakers.
+
+    Parameters
+    ----------
+    root : folder <speaker>/<word>/<take>.flac, or .npz file of vectors with these columns
+    protocol : see `ProtocolOptions`
     """
     listing = _listing(Path(root), "{speaker}/{phrase}/{take}")
     protocol.setdefault("per_model", 1)
@@ -100,7 +106,10 @@ def speech_commands(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corp
 
 
 def _listing(path: Path, pattern: str) -> Listing:
-    """Read a folder of sound files, or an .npz of vectors whose columns are named after the pattern's fields."""
+    """List the utterances of a folder of sound files, or of an .npz file of vectors.
+
+    pattern : pattern of the file names; its fields are also the names of the columns in an .npz file
+    """
     if not path.is_file():
         return match_files(path, pattern)
     with np.load(path) as arrays:
@@ -112,11 +121,11 @@ def _listing(path: Path, pattern: str) -> Listing:
 
 @register_corpus("audiomnist", root="the downloaded repository, or a folder with an index.csv")
 def audiomnist(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
-    """AudioMNIST: 60 speakers, ten English digits, 50 repetitions (Becker et al., 2018; MIT licence).
+    """Load AudioMNIST: 60 speakers, ten English digits, 50 repetitions (Becker et al., 2018; MIT licence).
 
     By default, 40 speakers (`TRAINING_SPEAKERS`) are training speakers; the other 20 are enrolled and tested, all
-    against all. Each digit is enrolled with its first three repetitions (0 to 2) and tested with the others. All
-    recordings of a speaker come from one session.
+    against all. Each digit of a speaker is enrolled with its first three repetitions (0 to 2) and tested with the
+    others. All recordings of a speaker come from one session.
 
     Parameters
     ----------
@@ -147,9 +156,15 @@ def audiomnist(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
     root="a folder <speaker>/<phrase>/<session>.wav of Huiting202 or another corpus in this layout",
 )
 def huiting(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
-    """Huiting202: 202 speakers and 20 phrases; by default, 132 training speakers and three sessions per enrolment.
+    """Load Huiting202 (202 speakers, 20 phrases), or another corpus with the same layout of folders.
 
-    A smaller data set is divided into two thirds training speakers and one third evaluation speakers.
+    By default, 132 speakers are training speakers, or two thirds if there are at most 132; three recordings of a
+    speaker and phrase are enrolled, the others tested.
+
+    Parameters
+    ----------
+    root : folder <speaker>/<phrase>/<session>.wav
+    protocol : see `ProtocolOptions`
     """
     listing = match_files(Path(root), "{speaker}/{phrase}/{session}")
     if len(np.unique(listing.fields["speaker"])) > HUITING_TRAINING:

@@ -1,4 +1,4 @@
-"""RSR2015 part I, the paper's licensed corpus: sound, published lists of enrolments and trials."""
+"""Loading of RSR2015 part I, the paper's licensed corpus, with the published lists of enrolments and trials."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from .folder import match_files
 SOURCE = "RSR2015 part I, Larcher, Lee, Ma and Li, 2014"
 VIEWS = ("speaker", "phrase")
 SOUND_FOLDERS = ("wav", "flac", "sph")
-"""Folders in order of preference: SPHERE files may be compressed by Shorten, which sound libraries cannot read."""
+"""Names of the folders of sound, in order of preference; SPHERE files (sph) may be in a format that cannot be read."""
 PATTERN = "{gender}/{speaker}/{speaker}_{session}_{phrase}"
 PHRASES = 30
-"""Part I consists of the phrases 001 to 030; parts II and III have higher numbers."""
+"""Number of phrases of part I, 001 to 030; parts II and III have higher numbers."""
 EVALUATION = {"male": 101, "female": 95}
-"""Number of the first speaker of the evaluation set, m101 to m157 and f095 to f143. Lower numbers belong to the
-background set, m001 to m050 and f001 to f047, and to the development set."""
+"""{gender: number of the first evaluation speaker}. Evaluation speakers are m101 to m157 and f095 to f143. Lower
+numbers are speakers of the background set, m001 to m050 and f001 to f047, and of the development set."""
 LIST_NAMES = ("3sess-pwd_eval", "3sesspwd_eval")
-"""Names of the corpus's lists: the key of the corpus has both spellings, the first for trials, the second for
+"""Starts of the names of the corpus's lists. The corpus has both spellings, the first for trials, the second for
 enrolments."""
 PUBLIC_LISTS = ("enroll_spk2utt", "trials_td")
-"""Enrolments and trials of the public list, https://github.com/Xflick/RSR2015_trials."""
+"""Files of enrolments and trials in the public list, https://github.com/Xflick/RSR2015_trials."""
 PUBLIC_FOLDERS = (".", "text_dependent", "trials/text_dependent")
-"""Folders of the public list below the folder that the user passes."""
+"""Folders in which the files of the public list are looked for, relative to the folder that the user passes."""
 KINDS_OF_IDS = ("IW", "IC", "TW", "TC")
-"""Kinds of trials in the order of 2 (same speaker) + (same phrase)."""
+"""Kinds of trials; the index is 2 if the speaker is the same, plus 1 if the phrase is the same."""
 
 log = logging.getLogger(__name__)
 
@@ -53,9 +53,10 @@ def rsr2015(
     gender: str | None = None,
     keys: PathLike | None = None,
 ) -> Corpus:
-    """RSR2015 part I: as in the paper, train on background and development speakers, and evaluate each gender.
+    """Load RSR2015 part I with the division of the paper: training on background and development speakers.
 
-    Marks of the lists that contradict the speakers and phrases of the ids are counted in a warning; the ids are used.
+    If the kind of a trial in the lists contradicts the speakers and phrases in its ids, the ids are used; a warning
+    counts such trials.
 
     Parameters
     ----------
@@ -101,12 +102,15 @@ def rsr2015(
 
 
 def _numbers(texts: Names) -> IntArray:
-    """Convert texts (n,) to numbers; texts that are not numbers become 0."""
+    """Convert (n,) texts to (n,) integers; texts that are not numbers become 0."""
     return np.where(np.char.isdecimal(texts), texts, "0").astype(np.int64)
 
 
 def _sound(root: Path) -> Path:
-    """Return the folder that contains the sound files of both genders."""
+    """Return the folder of the sound files, with a subfolder per gender; raise `DataError` if there is none.
+
+    root : folder of the corpus
+    """
     for name in SOUND_FOLDERS:
         if any((root / name / gender).is_dir() for gender in EVALUATION):
             return root / name
@@ -118,7 +122,19 @@ def _sound(root: Path) -> Path:
 
 
 def _read_lists(folder: Path, genders: list[str]) -> tuple[Groups, Trials]:
-    """Read the enrolments and trials of the given genders: the lists of the corpus, or the public list."""
+    """Read the enrolments and trials of the given genders, from the lists of the corpus or from the public list.
+
+    folder : folder of the lists
+
+    Returns
+    -------
+    {enrolment: ids of its utterances}, and the trials
+
+    Raises
+    ------
+    DataError
+        A list is missing.
+    """
     for subfolder in PUBLIC_FOLDERS:
         enrolments, trials = (folder / subfolder / name for name in PUBLIC_LISTS)
         if enrolments.is_file() and trials.is_file():
@@ -135,9 +151,8 @@ def _read_lists(folder: Path, genders: list[str]) -> tuple[Groups, Trials]:
                 missing.append(f"{kind}/{' or '.join(names)}")
     if missing:
         raise DataError(
-            f"rsr2015: {len(missing)} list(s) are missing in {folder}: {abbreviated(missing)}. Set the folder that "
-            "contains trn/ and ndx/, or a copy of github.com/Xflick/RSR2015_trials, whose trials are public "
-            "(-s corpus.keys=FOLDER)"
+            f"rsr2015: {len(missing)} list(s) are missing in {folder}: {abbreviated(missing)}. Pass the folder that "
+            "contains trn/ and ndx/, or a copy of github.com/Xflick/RSR2015_trials, with -s corpus.keys=FOLDER"
         )
     models: Groups = {}
     for file in files["trn"]:
@@ -152,7 +167,7 @@ def _read_lists(folder: Path, genders: list[str]) -> tuple[Groups, Trials]:
 
 
 def _read_public_list(enrolments: Path, trials: Path, genders: list[str]) -> tuple[Groups, Trials]:
-    """Read the enrolments of the given genders and their trials from the public list."""
+    """Read the enrolments of the given genders and their trials from the two files of the public list."""
     initials = tuple(gender[0] for gender in genders)
     models = {
         model: tuple(map(_public_utterance, names))
@@ -168,13 +183,19 @@ def _read_public_list(enrolments: Path, trials: Path, genders: list[str]) -> tup
 
 
 def _public_utterance(name: str) -> str:
-    """Return the utterance id of a name in the public list: ``f095/f095_02_001`` for ``f095_001-f095_02_001``."""
+    """Convert the name of an utterance in the public list to its id.
+
+    ``f095_001-f095_02_001`` becomes ``f095/f095_02_001``.
+    """
     utterance = name.rpartition("-")[2]
     return f"{utterance.partition('_')[0]}/{utterance}"
 
 
 def _check_marks(trials: Trials, file: Path) -> None:
-    """Warn of marks that contradict the speakers and phrases in the ids of models and tests."""
+    """Warn if the listed kinds of trials contradict the speakers and phrases in the ids of enrolments and tests.
+
+    file : file of the list, for the warning
+    """
     if trials.kind is None:
         return
     speakers, phrases = (_codes(trials, field) for field in (0, -1))
@@ -211,9 +232,11 @@ def _check_marks(trials: Trials, file: Path) -> None:
 
 
 def _codes(trials: Trials, field: int) -> tuple[IntArray, IntArray]:
-    """Return the numbers of one field of the ids, for all models and for all tests.
+    """Number the values of one field of the ids, and return the numbers for all enrolments and for all tests.
 
-    field : position among the parts that underscores separate, as in m051_003 and m051/m051_01_003
+    Equal values have equal numbers on both sides.
+
+    field : position of the field among those that underscores separate, as in m051_003 and m051/m051_01_003
     """
     columns = trials.enrol.names, trials.test.names
     fields = [
@@ -225,7 +248,7 @@ def _codes(trials: Trials, field: int) -> tuple[IntArray, IntArray]:
 
 
 def _joined(columns: list[Coded]) -> Coded:
-    """Concatenate coded columns without decoding them, because they have tens of millions of rows."""
+    """Concatenate columns that are stored as names and codes, without building their tens of millions of texts."""
     starts = np.cumsum([0, *(len(column.names) for column in columns[:-1])], dtype=np.int32)
     codes = [column.codes + start for column, start in zip(columns, starts, strict=True)]
     return Coded(np.concatenate([column.names for column in columns]), np.concatenate(codes))
