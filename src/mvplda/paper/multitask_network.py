@@ -1,7 +1,9 @@
 """The paper's network: sigmoid layers on stacked frames, averaged over the utterance, and one softmax per view.
 
-Pre-training fits one restricted Boltzmann machine per layer to the outputs of the layers below. Hidden units are
-binary; visible units are binary (Bernoulli) or have unit variance (Gaussian)::
+Pre-training fits one restricted Boltzmann machine per layer to the outputs of the layers below. Let v be the visible
+units (inputs of the layer) with biases b, h the hidden units (its outputs) with biases c, and W the weights between
+them. Hidden units are binary; visible units are binary (Bernoulli) or have unit variance (Gaussian). The energy E, the
+free energy F and the gradient of the log-likelihood by a parameter theta are::
 
     E(v, h) = -b'v - c'h - v'W h                 Bernoulli
     E(v, h) = |v - b|^2 / 2 - c'h - v'W h        Gaussian
@@ -9,7 +11,7 @@ binary; visible units are binary (Bernoulli) or have unit variance (Gaussian)::
     F(v) = -log sum_h exp(-E(v, h)) = {-b'v or |v - b|^2 / 2} - sum_j softplus(c_j + (v'W)_j)
     d log p(v) / d theta = -dF(v) / d theta + E_model[dF / d theta]
 
-Contrastive divergence (CD-1) approximates the expectation under the model by one Gibbs step from the data.
+Contrastive divergence (CD-1) approximates the expectation under the model, E_model, by one Gibbs step from the data.
 """
 
 from __future__ import annotations
@@ -40,18 +42,27 @@ if TYPE_CHECKING:
     from .network_training import FrameBatches
 
 PROBE_FRAMES = 4096
-"""Frames that initialise each machine and check each pre-trained layer."""
+"""Number of frames by which each machine is initialised and each pre-trained layer is checked."""
 CONSTANT_DEVIATION = 0.01
-"""Mean standard deviation of units over frames below which a layer carries no information about the frame."""
+"""Mean standard deviation of a layer's units over frames, below which the layer carries no information."""
 TIMED_STEPS, TIMED_SECONDS = 20, 2.0
-"""Steps that an estimate of a duration measures at most, and seconds after which it ends."""
+"""Maximum number of steps that are timed for an estimate of a duration, and seconds after which timing ends."""
 MEAN_RATE = 0.01
 """Weight of a new batch in the running means of visible and hidden units."""
 
 
 class PaperBody(nn.Module):
-    """Network from frames (B, T, D) and lengths (B,) to vectors (B, hidden).
+    """Network without its softmax layers, which maps frames to one vector per utterance.
 
+    It maps frames (B, T, D) of B utterances and their lengths (B,) to vectors (B, hidden).
+
+    Parameters
+    ----------
+    settings : architecture
+    width : number D of features per frame
+
+    Attributes
+    ----------
     shift, deviation : (D,) mean and standard deviation of the training frames; training sets them
     """
 
@@ -75,18 +86,29 @@ class PaperBody(nn.Module):
         self.layers = nn.ModuleList(layers)
 
     def hidden(self, stacked: Tensor, number: int | None = None) -> Tensor:
-        """Apply the first `number` layers, or all layers if None, to stacked frames (..., (2 context + 1) D).
+        """Apply the first layers to stacked frames.
 
-        The frames must be standardised.
+        Parameters
+        ----------
+        stacked : (..., (2 context + 1) D) standardised frames, each with the frames around it
+        number : number of layers to apply; None: all layers
+
+        Returns
+        -------
+        (..., hidden) outputs; `stacked` itself for no layers
         """
         for layer in self.layers[:number]:
             stacked = torch.sigmoid(layer(stacked))
         return stacked
 
     def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
-        """Return the mean of the last layer over the frames of each utterance."""
+        """Return the (B, hidden) mean of the last layer over the frames of each utterance.
+
+        frames : (B, T, D) frames, padded at the end
+        lengths : (B,) number of frames of each utterance
+        """
         batch, longest, width = frames.shape
-        # part of the graph, so that the exported network accepts frames that are not standardised
+        # standardisation is a part of the graph, so that the exported network accepts frames as they are
         frames = (frames - self.shift) / self.deviation
         centre = torch.arange(longest, device=frames.device).expand(batch, longest)
         last = (lengths - 1)[:, None].expand(batch, longest)
@@ -102,9 +124,13 @@ class PaperBody(nn.Module):
 
 
 def stacked_positions(first: Tensor, last: Tensor, centre: Tensor, context: int) -> Tensor:
-    """Return the positions (..., 2 context + 1) of the frames around each centre.
+    """Return the (..., 2 context + 1) positions of the frames around each centre.
 
-    Positions before `first` or after `last`, the first and last frame of the utterance, are clipped to these.
+    Parameters
+    ----------
+    first, last : (...) position of the first and of the last frame of the utterance, to which positions are limited
+    centre : (...) position of the frame in the middle
+    context : number of frames before and after the centre
     """
     offsets = torch.arange(-context, context + 1, device=centre.device)
     positions = centre[..., None] + offsets
@@ -112,7 +138,13 @@ def stacked_positions(first: Tensor, last: Tensor, centre: Tensor, context: int)
 
 
 class Heads(nn.Module):
-    """One softmax per view; the loss is the sum of their cross-entropies."""
+    """Softmax layers of the network, one per view; the loss is the sum of their cross-entropies.
+
+    Parameters
+    ----------
+    width : number of units of the last layer
+    classes : {view: number of classes}
+    """
 
     def __init__(self, width: int, classes: Mapping[str, int]) -> None:
         super().__init__()
@@ -124,7 +156,11 @@ class Heads(nn.Module):
             self.outputs.append(output)
 
     def forward(self, hidden: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loss and the accuracy per view, (views,)."""
+        """Return the loss, and the accuracy per view, (views,).
+
+        hidden : (B, width) outputs of the last layer
+        codes : (B, views) number of each frame's class
+        """
         # the loss needs full precision, even if the layers use bfloat16
         hidden = hidden.float()
         losses = []
@@ -144,7 +180,21 @@ def pretrain(
     random_state: int,
     verbose: bool = False,
 ) -> None:
-    """Train one restricted Boltzmann machine per layer and copy its weights into the layer."""
+    """Pre-train a network: fit one restricted Boltzmann machine per layer, and copy its weights into the layer.
+
+    Parameters
+    ----------
+    body : network, which is changed
+    source : batches of frames
+    settings : epochs and learning rates of the machines
+    random_state : seed of the order of frames
+    verbose : show progress on standard error
+
+    Raises
+    ------
+    NumericalError
+        The reconstruction error of a machine is not finite.
+    """
     n_epochs = settings.gaussian_epochs + settings.epochs * (len(body.layers) - 1)
     progress = Progress("RBM epoch", n_epochs) if verbose else None
     epochs_done = 0
@@ -178,7 +228,7 @@ def pretrain(
 
 @torch.no_grad()
 def pretraining_seconds(body: PaperBody, source: FrameBatches, settings: Pretraining) -> float:
-    """Estimate the duration of `pretrain` from a few steps of the first and of the last machine."""
+    """Estimate the duration of `pretrain` in seconds from a few steps of the first and of the last machine."""
     rng = np.random.default_rng(0)
     probe = source.sample(PROBE_FRAMES, rng)
     last = len(body.layers) - 1
@@ -198,14 +248,18 @@ def pretraining_seconds(body: PaperBody, source: FrameBatches, settings: Pretrai
 def _machine_step(
     machine: BoltzmannMachine, rate: float, settings: Pretraining, batch: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """Update a machine by the frames of a batch."""
+    """Update a machine by one batch, (inputs of its layer, class numbers); return the reconstruction error."""
     return machine.step(batch[0], rate, settings)
 
 
 def seconds_per_step(
     step: Callable[[tuple[Tensor, Tensor]], Tensor], batches: Iterable[tuple[Tensor, Tensor]]
 ) -> float:
-    """Measure the mean duration of a step after the first, which includes the start of the device."""
+    """Measure the mean duration of a training step in seconds, without the first step, which starts the device.
+
+    step : function that makes one step with a batch and returns a value
+    batches : batches, of which at most `TIMED_STEPS` + 1 are used
+    """
     started = time.perf_counter()
     elapsed = 0.0
     count = 0
@@ -221,7 +275,11 @@ def seconds_per_step(
 
 
 def _warn_if_constant(outputs: Tensor, number: int) -> None:
-    """Warn if the outputs (n, H) of a pre-trained layer hardly vary over frames."""
+    """Warn if the outputs of a pre-trained layer hardly vary over frames.
+
+    outputs : (n, hidden) outputs for n frames
+    number : index of the layer, from 0
+    """
     deviation = float(outputs.std(dim=0).mean())
     if deviation < CONSTANT_DEVIATION:
         warnings.warn(
@@ -233,12 +291,14 @@ def _warn_if_constant(outputs: Tensor, number: int) -> None:
 
 
 class BoltzmannMachine:
-    """A restricted Boltzmann machine, trained by CD-1 with momentum and weight decay.
+    """Restricted Boltzmann machine, trained by contrastive divergence (CD-1) with momentum and weight decay.
 
-    weight : (V, H) weights W
-    visible_bias : (V,) biases b of the visible units
-    hidden_bias : (H,) biases c of the hidden units
-    gaussian : whether visible units are Gaussian
+    Parameters
+    ----------
+    weight : (V, H) weights between V visible and H hidden units
+    visible_bias : (V,) biases of the visible units
+    hidden_bias : (H,) biases of the hidden units
+    gaussian : whether visible units are Gaussian instead of binary
     """
 
     def __init__(
@@ -254,10 +314,16 @@ class BoltzmannMachine:
 
     @classmethod
     def start(cls, visible: Tensor, hidden: int, gaussian: bool) -> BoltzmannMachine:
-        """Initialise a machine for data such as the rows of `visible`.
+        """Return a machine with random weights, scaled to given data.
 
-        The visible bias reproduces the mean of the data, and hidden units are active with probability 1/2 at that mean.
-        Weights are scaled such that the input of a hidden unit has a standard deviation of 1 over the rows.
+        The visible bias reproduces the mean of the data, at which hidden units are active with probability 1/2. Weights
+        are scaled so that the input of a hidden unit has a standard deviation of about 1 over the rows.
+
+        Parameters
+        ----------
+        visible : (n, V) examples of the data
+        hidden : number of hidden units
+        gaussian : whether visible units are Gaussian instead of binary
         """
         mean = visible.mean(dim=0)
         spread = visible.var(dim=0).sum().sqrt().clamp(min=1e-6)
@@ -266,25 +332,37 @@ class BoltzmannMachine:
         return cls(weight, bias.clone(), -mean @ weight, gaussian)
 
     def hidden_probability(self, visible: Tensor) -> Tensor:
-        """Return P(h = 1 | v), (n, H)."""
+        """Return the (n, H) probability of each hidden unit being active, given visible units (n, V)."""
         return torch.sigmoid(torch.addmm(self.hidden_bias, visible, self.weight))
 
     def gradients(self, visible: Tensor) -> list[Tensor]:
-        """Return the gradients of the mean free energy of the rows by weight, visible bias and hidden bias."""
+        """Return the gradients of the mean free energy of visible units (n, V).
+
+        Returns
+        -------
+        gradients by weights (V, H), visible biases (V,) and hidden biases (H,)
+        """
         hidden = self.hidden_probability(visible)
         residual = visible - self.visible_bias if self.gaussian else visible
         by_weight = -visible.T @ hidden / len(visible)
         return [by_weight, -residual.mean(dim=0), -hidden.mean(dim=0)]
 
     def gibbs(self, visible: Tensor) -> Tensor:
-        """Return the visible units after one Gibbs step: hidden units are sampled, visible units are their means."""
+        """Return (n, V) visible units after one Gibbs step from visible units (n, V).
+
+        Hidden units are sampled; the visible units of the result are their means given the hidden ones.
+        """
         probability = self.hidden_probability(visible)
         hidden = (torch.rand_like(probability) < probability).to(probability.dtype)
         field = torch.addmm(self.visible_bias, hidden, self.weight.T)
         return field if self.gaussian else torch.sigmoid(field)
 
     def step(self, visible: Tensor, rate: float, settings: Pretraining) -> Tensor:
-        """Update the machine by one batch; return the mean squared reconstruction error, on the device."""
+        """Update the machine by one batch; return the mean squared reconstruction error as a tensor on the device.
+
+        visible : (n, V) visible units
+        rate : learning rate
+        """
         rebuilt = self.gibbs(visible)
         data = self.gradients(visible)
         model = self.gradients(rebuilt)
@@ -297,8 +375,8 @@ class BoltzmannMachine:
             for previous, mean in zip(previous_means, batch_means, strict=True)
         ]
 
-        # Centring: the plain gradient of the machine in v - visible_mean and h - hidden_mean, expressed in the original
-        # parameters. The weights then learn the variation and the biases the mean; it remains a descent direction.
+        # centring: this is the gradient of a machine of v - visible_mean and h - hidden_mean, expressed in the original
+        # parameters. Weights then learn the variation, and biases the mean; it remains a descent direction
         visible_mean, hidden_mean = self.means
         by_weight = (
             by_weight - torch.outer(visible_mean, by_hidden) - torch.outer(by_visible, hidden_mean)

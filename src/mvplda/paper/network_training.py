@@ -1,8 +1,8 @@
-"""Training of the paper's network, checkpoints after every epoch, and export as an ONNX extractor.
+"""Training of the paper's network with a checkpoint after every epoch, and its export as an ONNX extractor.
 
-Training uses a GPU with bfloat16 products if one is available, and all frames are copied to it once. On the CPU,
-batches are gathered from the file of the frames, which need not fit into memory. Random orders are drawn on the CPU, so
-that they do not depend on the device.
+If a GPU is available, all frames are copied to it once, and products are computed in bfloat16. On the CPU, batches are
+read from the file of frames, which need not fit into memory. Random orders are drawn on the CPU, so that they do not
+depend on the device.
 """
 
 from __future__ import annotations
@@ -46,18 +46,23 @@ from .multitask_network import (
 __all__ = ["TrainedNetwork", "train_network", "write_extractor"]
 
 TOLERANCE = 1e-3
-"""Largest difference between vectors of torch and of the exported graph, relative to the largest value."""
+"""Maximum difference between the vectors of torch and of the exported graph, relative to the largest value."""
 OPSET = 18
 RELEASE_EVERY = 1000
-"""Utterances whose vectors are extracted before the memory of their frames is released."""
+"""Number of utterances after whose extraction the memory of their frames is freed."""
 MAPPED_FRAMES = 4096
-"""Stacked frames that are gathered before the memory of the mapped file is released."""
+"""Number of stacked frames after which the memory of the mapped file is freed."""
 PAPER_NETWORK = PaperNetwork()
 DEFAULT_TRAINING = Training()
 
 
 class EpochRecord(TypedDict):
-    """Means over the steps of an epoch: the loss, and the accuracy per view."""
+    """Record of one epoch of training.
+
+    epoch : number of the epoch, from 1
+    loss : mean loss over the steps
+    accuracy : {view: mean share of correctly classified frames}
+    """
 
     epoch: int
     loss: float
@@ -66,13 +71,13 @@ class EpochRecord(TypedDict):
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """A trained network without its heads; it maps the frames of an utterance to one vector.
+    """Trained network without its softmax layers, which maps the frames of an utterance to one vector.
 
     Attributes
     ----------
-    body : torch module of the network
+    body : network as a torch module
     classes : {view: number of training classes}
-    history : one record per epoch with the loss and the accuracy per view
+    history : loss and accuracies of each epoch
     """
 
     body: PaperBody
@@ -81,7 +86,7 @@ class TrainedNetwork:
 
     @torch.no_grad()
     def extract(self, features: FeatureSet) -> NDArray[np.float32]:
-        """Return the (n, dimension) vectors of the utterances, in their order."""
+        """Return the (n, dimension) vectors of n utterances, given their frames."""
         device = default_device()
         body = self.body.to(device).eval()
         vectors = np.empty((len(features), body.settings.hidden), dtype=np.float32)
@@ -110,10 +115,10 @@ def train_network(
     Parameters
     ----------
     features : frames of n utterances
-    labels : {view: (n,) classes}
+    labels : {view: (n,) classes}, at least two classes per view
     network : architecture and pre-training
     training : settings of the optimiser
-    checkpoint : file to resume from if it exists; written after every epoch
+    checkpoint : file that is written after every epoch; if it exists, training resumes from it
     echo : called with an estimate of the duration before the training starts
     verbose : show one line per epoch on standard error
 
@@ -121,6 +126,8 @@ def train_network(
     ------
     NumericalError
         The loss is not finite.
+    ParameterError
+        The checkpoint belongs to other data or settings.
 
     Examples
     --------
@@ -162,7 +169,7 @@ def train_network(
 
 
 def _set_standardisation(body: PaperBody, features: FeatureSet) -> None:
-    """Store the mean and the deviation of the frames in the network."""
+    """Store the mean and the standard deviation of the training frames in the network."""
     count = features.n_frames
     mean = sum(block.sum(axis=0, dtype=np.float64) for block in features.blocks()) / count
     variance = sum(((block - mean) ** 2).sum(axis=0) for block in features.blocks()) / count
@@ -175,9 +182,16 @@ def _set_standardisation(body: PaperBody, features: FeatureSet) -> None:
 
 @dataclass
 class TrainingState:
-    """State of a training run.
+    """State of a training run, which a checkpoint stores after every epoch.
 
+    body, heads : network, and its softmax layers
+    source : batches of frames
+    training : settings of the optimiser
+    views : names of the views
+    checkpoint : file of the checkpoint; None: no checkpoint
     key : digest of the data and settings; a checkpoint with another key is refused
+    history : loss and accuracies of each finished epoch
+    optimiser : stochastic gradient descent for the parameters of body and heads
     """
 
     body: PaperBody
@@ -199,9 +213,12 @@ class TrainingState:
         )
 
     def remaining_seconds(self, needs_pretraining: bool) -> float:
-        """Estimate the duration of the remaining training from a few steps of a copy of the network."""
+        """Estimate the duration of the remaining training in seconds from a few steps of a copy of the network.
+
+        needs_pretraining : whether pre-training is still to be done
+        """
         trial = replace(self, body=deepcopy(self.body), heads=deepcopy(self.heads))
-        # the same random numbers follow, whether or not the duration is estimated
+        # a fork, so that the estimate does not change the random numbers of the training
         device = self.source.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             batches = self.source.batches(self.training.batch, np.random.default_rng(0))
@@ -214,7 +231,10 @@ class TrainingState:
         return seconds
 
     def epochs(self, verbose: bool) -> None:
-        """Train for the remaining epochs, and write a checkpoint after each."""
+        """Train for the remaining epochs, with a checkpoint after each.
+
+        verbose : show one line per epoch on standard error
+        """
         progress = Progress("epoch", self.training.epochs) if verbose else None
         while len(self.history) < self.training.epochs:
             self.epoch()
@@ -223,14 +243,14 @@ class TrainingState:
                 progress.step(len(self.history), self.line())
 
     def epoch(self) -> None:
-        """Train for one pass over the data."""
+        """Train for one pass over all frames, and append its record to `history`."""
         training = self.training
         number = len(self.history)
-        # a seed per epoch: a resumed run draws the same orders as an uninterrupted one
+        # a seed per epoch, so that a resumed run draws the same orders as an uninterrupted one
         rng = np.random.default_rng([training.random_state, 4, number])
         steps = self.source.steps(training.batch)
-        # collected on the device: reading a value in every step would make the CPU wait for it. One array: small arrays
-        # that survive a step would fragment the memory of the batches, which grew by megabytes per step
+        # collected on the device, because the CPU would wait for each value; in one array, because small arrays that
+        # survive a step fragment the memory of the batches, which then grows by megabytes per step
         losses = torch.zeros(steps, device=self.source.device)
         accuracies = torch.zeros(steps, len(self.views), device=self.source.device)
         for step, (stacked, codes) in enumerate(self.source.batches(training.batch, rng)):
@@ -250,7 +270,17 @@ class TrainingState:
         self.history.append({"epoch": number + 1, "loss": mean, "accuracy": by_view})
 
     def step(self, stacked: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
-        """Update the network by one batch; return the loss and the accuracy per view, on the device."""
+        """Update the network by one batch.
+
+        Parameters
+        ----------
+        stacked : (B, (2 context + 1) D) stacked frames
+        codes : (B, views) number of each frame's class
+
+        Returns
+        -------
+        loss, and accuracy per view (views,), as tensors on the device
+        """
         kind = self.source.device.type
         with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda", cache_enabled=False):
             hidden = self.body.hidden(stacked)
@@ -261,13 +291,13 @@ class TrainingState:
         return loss.detach(), accuracy
 
     def line(self) -> str:
-        """Return the loss and the accuracies of the last epoch as text."""
+        """Return a line of text with the loss and the accuracies of the last epoch."""
         record = self.history[-1]
         accuracies = [f"{view} {value:.3f}" for view, value in record["accuracy"].items()]
         return "  ".join([f"loss {record['loss']:.4f}", *accuracies])
 
     def save(self) -> None:
-        """Write the state that the next epoch starts from to the checkpoint."""
+        """Write the checkpoint: network, softmax layers, optimiser and history; nothing without a checkpoint file."""
         if self.checkpoint is None:
             return
         state = {
@@ -282,7 +312,15 @@ class TrainingState:
         write_atomically(self.checkpoint, stream.getvalue())
 
     def resume(self) -> bool:
-        """Load the checkpoint if it exists; return whether it does."""
+        """Load the checkpoint if its file exists, and return whether it exists.
+
+        Raises
+        ------
+        FileFormatError
+            The file is damaged.
+        ParameterError
+            The checkpoint belongs to other data or settings.
+        """
         path = self.checkpoint
         if path is None or not path.is_file():
             return False
@@ -306,13 +344,13 @@ class TrainingState:
 
 
 class FrameBatches:
-    """Batches of stacked, standardised frames in random order, from all utterances.
+    """Batches of frames in random order, from all utterances; each frame is standardised and stacked with its context.
 
     Parameters
     ----------
     features : frames of n utterances
-    codes : (n, K) class numbers
-    body : network on the device of the batches, with mean and deviation of the frames
+    codes : (n, views) number of each utterance's class
+    body : network on the device of the batches, with the mean and standard deviation of the frames
     """
 
     def __init__(self, features: FeatureSet, codes: IntArray, body: PaperBody) -> None:
@@ -333,15 +371,21 @@ class FrameBatches:
         self.codes = torch.from_numpy(codes).to(self.device)
 
     def __len__(self) -> int:
-        """Return the number of frames."""
+        """Return the number of frames of all utterances."""
         return self.features.n_frames
 
     def utterance(self, numbers: Tensor) -> Tensor:
-        """Return the utterance of each frame, given the numbers (N,) of frames in the order of the utterances."""
+        """Return the (N,) index of the utterance of each frame.
+
+        numbers : (N,) numbers of frames, counted through all utterances in their order
+        """
         return torch.searchsorted(self.ends, numbers, right=True)
 
     def stacked(self, numbers: Tensor) -> Tensor:
-        """Return the frames with these numbers (N,), stacked with their context: (N, (2 context + 1) D)."""
+        """Return the (N, (2 context + 1) D) standardised frames, each stacked with the frames around it.
+
+        numbers : (N,) numbers of frames, counted through all utterances in their order
+        """
         utterance = self.utterance(numbers)
         first = self.first[utterance]
         length = self.lengths[utterance]
@@ -351,28 +395,34 @@ class FrameBatches:
         return frames.reshape(len(numbers), -1)
 
     def batches(self, size: int, rng: Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield stacked frames and class numbers (B, K) per step of an epoch, in random order."""
+        """Yield the batches of one epoch in random order: stacked frames, and their class numbers (B, views).
+
+        Frames that do not fill a last batch are left out, unless there are fewer frames than `size`.
+
+        size : number B of frames per batch
+        rng : generator of the order
+        """
         order = torch.from_numpy(rng.permutation(len(self))).to(self.device)
         release_every = max(1, MAPPED_FRAMES // size)
         for step, numbers in enumerate(torch.split(order, size)):
-            # an incomplete last batch is dropped: every epoch drops other frames
+            # an incomplete last batch is left out; the random order leaves out other frames in every epoch
             if len(numbers) == size or len(order) < size:
                 yield self.stacked(numbers), self.codes[self.utterance(numbers)]
             if step % release_every == 0:
                 self.features.release()
 
     def steps(self, size: int) -> int:
-        """Return the number of batches per epoch."""
+        """Return the number of batches per epoch for batches of `size` frames, at least 1."""
         return max(1, len(self) // size)
 
     def sample(self, count: int, rng: Generator) -> Tensor:
-        """Return `count` random stacked frames, or all frames if there are fewer."""
+        """Return (n, (2 context + 1) D) random stacked frames, with n = `count`, or all frames if there are fewer."""
         chosen = rng.permutation(len(self))[:count]
         return self.stacked(torch.from_numpy(chosen).to(self.device))
 
 
 def _as_duration(seconds: float) -> str:
-    """Return a duration as text, such as "3.2 hours"."""
+    """Return a duration as text, such as "3.2 hours"; at least "a minute"."""
     if seconds < 60:
         return "a minute"
     if seconds < 3600:
@@ -386,7 +436,19 @@ def default_device() -> torch.device:
 
 
 def number_classes(labels: Columns) -> tuple[IntArray, dict[str, int]]:
-    """Return (n, K) class numbers and the number of classes per view."""
+    """Number the classes of each view.
+
+    labels : {view: (n,) classes}
+
+    Returns
+    -------
+    (n, views) class numbers, and {view: number of classes}
+
+    Raises
+    ------
+    LabelError
+        A view has fewer than two classes.
+    """
     table = encode_labels(labels)
     classes = {view: len(view_classes.names) for view, view_classes in table.classes.items()}
     for view, count in classes.items():
@@ -400,7 +462,7 @@ def number_classes(labels: Columns) -> tuple[IntArray, dict[str, int]]:
 def _training_key(
     features: FeatureSet, codes: IntArray, network: PaperNetwork, training: Training
 ) -> str:
-    """Return a digest of the data and settings, which identifies the checkpoints of this training."""
+    """Return a digest of frames, class numbers and settings, by which a checkpoint of other data is recognised."""
     digest = hashlib.sha256(f"{network} {training}".encode())
     for array in (codes, features.lengths):
         digest.update(np.ascontiguousarray(array).tobytes())
@@ -410,23 +472,30 @@ def _training_key(
 
 
 def training_recipe(features: Features) -> Recipe:
-    """Return the recipe of a network's frames, computed from peak-normalised samples at Kaldi's scale."""
+    """Return the recipe by which the frames of the paper's network are computed from samples.
+
+    Samples are scaled so that the loudest one is full scale, 32768.
+    """
     samples = Samples(scale=32768.0, level="peak", level_value=1.0)
     network = Network(lengths="lengths", output="vectors")
     return Recipe("network", samples=samples, features=features, network=network)
 
 
 def write_extractor(trained: TrainedNetwork, recipe: Recipe, path: Path) -> OnnxNetwork:
-    """Export a trained network as an ONNX graph and write its recipe next to it.
+    """Export a trained network as an ONNX graph, and write its recipe beside it.
 
     The graph has the inputs ``frames`` (batch, time, D) and ``lengths`` (batch,) and the output ``vectors``. The
-    function loads the written extractor and compares its vector of a test signal with torch's.
+    vector of a test signal by the written extractor is compared with that of torch.
 
     Parameters
     ----------
-    trained : the network
-    recipe : definition of its frames
+    trained : network
+    recipe : recipe of the network's frames
     path : file of the graph; the recipe gets the same name with the suffix ``.toml``
+
+    Returns
+    -------
+    the written extractor
 
     Raises
     ------
@@ -451,14 +520,14 @@ def write_extractor(trained: TrainedNetwork, recipe: Recipe, path: Path) -> Onnx
     relative = float(difference / max(np.abs(expected).max(), 1e-6))
     if not relative < TOLERANCE:
         raise NumericalError(
-            f"the vector of the exported graph differs from torch's by {relative:.2g} of the largest value; "
-            f"expected less than {TOLERANCE:g}"
+            f"the vector of the exported graph {path} differs from torch's by {relative:.2g} of the largest value, "
+            f"expected less than {TOLERANCE:g}: the graph is not usable; try other versions of torch and onnxruntime"
         )
     return extractor
 
 
 def _graph(body: PaperBody) -> bytes:
-    """Return the network as an ONNX graph, without paths or other metadata of this machine."""
+    """Return the network as the bytes of an ONNX file, without paths or other metadata of this machine."""
     inputs = {"frames": torch.zeros(2, 13, body.width), "lengths": torch.tensor([13, 7])}
     batch = torch.export.Dim("batch")
     shapes = {"frames": {0: batch, 1: torch.export.Dim("time")}, "lengths": {0: batch}}
