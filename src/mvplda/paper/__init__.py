@@ -1,1 +1,1 @@
-"""Speech experiments: acoustic features, networks trained on them, corpora, systems and tables of results."""
+"""Experiments of the joint PLDA paper: acoustic features, networks, corpora, compared systems and tables of results."""

@@ -1,7 +1,7 @@
 """Vectors of a corpus: from files, from extractors, or from a network that is trained on the corpus.
 
-A run that is killed at any point leaves only complete files, and the next run uses only those of the same recordings
-and settings: `VectorsRecord` lists the hashes of the files that belong together.
+A run that is killed leaves only complete files. The next run uses them if they belong to the same recordings and
+settings, which `VectorsRecord` shows by hashes.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ Echo = Callable[[str], object]
 """Function that shows a line of text, such as ``print``."""
 
 VECTORS, RECORD, EXTRACTOR = "vectors.npz", "vectors.json", "extractor.onnx"
-"""Files in the output folder: vectors, their `VectorsRecord`, and the network that extracted them."""
+"""Names of files in the output folder: vectors, their `VectorsRecord`, and the network that extracted them."""
 CHECKPOINT, UNFINISHED, FRAMES = "network.checkpoint", "vectors.unfinished", "frames"
-"""Files and a folder in the output folder from which an interrupted run resumes."""
+"""Names of the files and of the folder of frames, within the output folder, from which an interrupted run resumes."""
 FINGERPRINT = re.compile(r"-[0-9a-f]{12}\b")
-"""Part of an extractor's name that identifies its weights."""
+"""Pattern of the end of an extractor's name, which identifies its weights."""
 NETWORK_SECTIONS = ("features", "network", "training")
-"""Sections of the configuration that the vectors of a network depend on."""
+"""Sections of the configuration that change the vectors of a trained network."""
 
 
 @dataclass(frozen=True)
 class CorpusVectors:
-    """Vectors of a corpus.
+    """Vectors of a corpus and their origin.
 
     vectors : ids and vectors of the usable utterances
     blocks : {extractor: number of columns}; empty for the vectors of a network that the experiment trained
@@ -60,7 +60,7 @@ class CorpusVectors:
 
     @property
     def origin(self) -> str:
-        """Origin of the vectors in words; names of extractors without their fingerprints."""
+        """Origin of the vectors for titles, such as "campplus+words"; fingerprints of extractors are left out."""
         if self.is_trained:
             return "j-vectors of a network trained on its speakers and phrases"
         return FINGERPRINT.sub("", self.vectors.extractor or "external vectors")
@@ -68,9 +68,11 @@ class CorpusVectors:
 
 @dataclass(frozen=True)
 class VectorsRecord:
-    """Record beside the vectors of a trained network: their origin, and the files that belong together.
+    """Record of the files of one run, stored beside the vectors of a trained network.
 
-    key : digest of the recordings, labels and settings, see `_network_key`
+    It shows a later run whether the files are complete and belong to its recordings and settings.
+
+    key : digest of the recordings, labels and settings
     files : {file name: SHA-256}
     skipped : (id, reason) per utterance without a vector
     """
@@ -81,22 +83,30 @@ class VectorsRecord:
 
     @classmethod
     def of(cls, folder: Path, key: str, skipped: tuple[tuple[str, str], ...]) -> VectorsRecord:
-        """Describe the files in a folder as they are."""
+        """Make the record of the vectors and the extractor that are in a folder; parameters as the attributes."""
         names = (VECTORS, EXTRACTOR, Path(EXTRACTOR).with_suffix(".toml").name)
         present = [name for name in names if (folder / name).is_file()]
         return cls(key, {name: digest_of(folder / name) for name in present}, skipped)
 
     def write(self, folder: Path) -> None:
-        """Write the record to a folder."""
+        """Write the record to the file `RECORD` in a folder."""
         write_atomically(folder / RECORD, json.dumps(asdict(self), indent=1).encode())
 
 
 def network_vectors(
     corpus: Corpus, configuration: Configuration, output: Path, echo: Echo, verbose: bool
 ) -> CorpusVectors:
-    """Train a network on the training speakers, export it as an extractor, and write all vectors.
+    """Train a network on the training speakers, export it as an extractor, and write the vectors of all utterances.
 
-    If an earlier run in the folder completed the same vectors, return these.
+    If an earlier run has written the same vectors to the output folder, they are returned instead.
+
+    Parameters
+    ----------
+    corpus : utterances, labels and protocol
+    configuration : settings of features, network and training
+    output : folder for the vectors and the extractor
+    echo : called with each line of output
+    verbose : show progress on standard error too
     """
     from .network_training import train_network, training_recipe, write_extractor
 
@@ -139,7 +149,10 @@ def network_vectors(
 
 
 def _network_key(corpus: Corpus, files: Sequence[FileSegment], configuration: Configuration) -> str:
-    """Return a digest of everything that the vectors of a trained network depend on."""
+    """Return a digest of the settings, recordings and labels on which the vectors of a trained network depend.
+
+    files : location of each utterance's samples
+    """
     settings = configuration.to_dict()
     train = corpus.protocol.train
     contents = [
@@ -152,7 +165,10 @@ def _network_key(corpus: Corpus, files: Sequence[FileSegment], configuration: Co
 
 
 def _earlier_vectors(folder: Path, key: str) -> CorpusVectors | None:
-    """Return the vectors of an earlier run, if they are complete and have the same key."""
+    """Return the vectors that an earlier run wrote to a folder; None if they are incomplete or have another key.
+
+    key : digest of recordings, labels and settings, from `_network_key`
+    """
     try:
         values = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         skipped = tuple((name, reason) for name, reason in values["skipped"])
@@ -169,9 +185,17 @@ def _earlier_vectors(folder: Path, key: str) -> CorpusVectors | None:
 def extract_corpus(
     corpus: Corpus, extractors: Sequence[str | Path], output: Path, echo: Echo, verbose: bool
 ) -> CorpusVectors:
-    """Extract the vectors of a corpus with one or several extractors, concatenated per utterance, and write them.
+    """Extract the vectors of a corpus with one or several extractors, and write them to the output folder.
 
-    An interrupted extraction resumes from a file in the output folder.
+    Vectors of several extractors are concatenated. An interrupted extraction resumes from a file in the output folder.
+
+    Parameters
+    ----------
+    corpus : utterances with recordings
+    extractors : names or files of extractors
+    output : folder for the vectors
+    echo : called with each line of output
+    verbose : show progress on standard error too
     """
     extractor = load_extractor(list(extractors))
     echo(f"vectors of {len(corpus)} utterances: {extractor.name}")
@@ -195,7 +219,7 @@ def extract_corpus(
 
 
 def _files_of(corpus: Corpus) -> tuple[FileSegment, ...]:
-    """Return the locations of the recordings, or raise an error for a corpus of vectors."""
+    """Return the locations of a corpus's recordings; raise `DataError` for a corpus of vectors."""
     if corpus.files is None:
         raise DataError(
             f"{corpus.name} contains no recordings: pass its vectors (--vectors) instead of an extractor"
@@ -204,7 +228,13 @@ def _files_of(corpus: Corpus) -> tuple[FileSegment, ...]:
 
 
 def read_corpus_vectors(corpus: Corpus, files: Sequence[str | Path]) -> CorpusVectors:
-    """Read vectors from files and concatenate them per utterance; every array of an .npz is one block."""
+    """Read the vectors of a corpus from files, and concatenate those of each utterance.
+
+    Parameters
+    ----------
+    corpus : utterances, whose ids select the vectors
+    files : files of vectors; an .npz file without ids may have several arrays, one per extractor
+    """
     blocks: dict[str, Names] = {}
     for file in files:
         for name, X in _blocks_of(Path(file), corpus).items():
@@ -216,7 +246,7 @@ def read_corpus_vectors(corpus: Corpus, files: Sequence[str | Path]) -> CorpusVe
 
 
 def _blocks_of(file: Path, corpus: Corpus) -> dict[str, Names]:
-    """Return the vectors (n, D) of the corpus's utterances per extractor in a file."""
+    """Read {extractor: (n, D) vectors of the corpus's utterances} from a file."""
     if file.suffix == ".npz":
         with np.load(file) as arrays:
             tables = [name for name in arrays if arrays[name].ndim == 2]

@@ -1,4 +1,4 @@
-"""Experiments: from a corpus to vectors, fitted systems, a table of error rates and a report, in one output folder."""
+"""Experiments: fitting and comparing systems on the vectors of a corpus, and writing tables and a report."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .trial_sample import TrialSample
 __all__ = ["run_experiment"]
 
 MAX_LISTED_UTTERANCES = 20
-"""Unusable utterances that are shown; results.json lists all."""
+"""Maximum number of unusable utterances that are shown; results.json lists all."""
 
 
 def run_experiment(
@@ -63,7 +63,11 @@ def run_experiment(
     extractors : extractors as for `mvplda.load_extractor`, whose vectors are concatenated; empty: a network is trained
         on the corpus
     inputs : files and folders whose hashes are stored in results.json
-    command : recorded in place of the command line of this process
+    command : command line to store in results.json; empty: that of this process
+
+    Returns
+    -------
+    results of all systems, as in results.json
     """
     started = time.perf_counter()
     maker = provenance(inputs, command=command)
@@ -112,13 +116,13 @@ def run_experiment(
 
 
 def _echo_unusable(notes: Sequence[str], echo: Echo) -> None:
-    """Show the first unusable utterances with their reasons."""
+    """Show the first `MAX_LISTED_UTTERANCES` unusable utterances with their reasons; notes are "id: reason"."""
     echo(f"{len(notes)} utterance(s) are unusable (results.json lists all of them):")
     echo("\n".join(f"  {note}" for note in notes[:MAX_LISTED_UTTERANCES]))
 
 
 def _task(corpus: Corpus, embedded: CorpusVectors) -> Task:
-    """Return the task of a corpus with its vectors, aligned with its utterances."""
+    """Return the verification task of a corpus, with one row of vectors per utterance."""
     vectors = embedded.vectors
     # utterances without a vector keep a row of zeros, which the protocol never uses
     X = vectors.X.astype(np.float32, copy=False)
@@ -133,13 +137,19 @@ def _task(corpus: Corpus, embedded: CorpusVectors) -> Task:
 def run_systems(
     task: Task, configuration: Configuration, echo: Echo
 ) -> tuple[Results, Bundle | None]:
-    """Fit, score and evaluate systems, and show one line per system.
+    """Fit, score and evaluate the chosen systems, and show one line per system.
 
-    Each score matrix is freed after its evaluation; intervals and comparisons use a sample of its trials.
+    The score matrix of a system is freed after its evaluation. Intervals and comparisons use a sample of the trials.
+
+    Parameters
+    ----------
+    task : vectors with labels and protocol
+    configuration : settings of the systems and of the evaluation
+    echo : called with each line of output
 
     Returns
     -------
-    the results, and the fitted bundle of the best system if it was run
+    the results, and the fitted model of the system named "best" if it was run, else None
     """
     settings = configuration.evaluation
     sample = TrialSample.of(task)
@@ -147,7 +157,7 @@ def run_systems(
     best = None
     for system in systems_named(settings.systems, len(task.views)):
         variants = [("", configuration.backend)]
-        # a grid varies readings of the paper, so it applies to the paper's systems only
+        # a grid varies the settings of the paper's systems, which the other systems ignore
         if system.raw is not None:
             variants = list(configuration.variants())
         for suffix, backend in variants:
@@ -177,9 +187,19 @@ def _run_seeds(
     settings: EvaluationSettings,
     sample: TrialSample,
 ) -> tuple[SystemResult, Bundle]:
-    """Run a system with every seed, if its initialisation is random, else once.
+    """Fit, score and evaluate a system, once per seed if its initialisation is random.
 
-    The result and the model are those of the first seed; error rates of all seeds are added to the result.
+    Parameters
+    ----------
+    system : system to run
+    task : vectors with labels and protocol
+    backend : settings of the system
+    settings : settings of the evaluation
+    sample : trials for intervals and comparisons
+
+    Returns
+    -------
+    result and fitted model of the first seed; the result also has the error rates of all seeds
     """
     runs: list[Measured] = []
     started = time.perf_counter()
@@ -209,7 +229,16 @@ def _run_seeds(
 def _by_group(
     scores: Names, task: Task, settings: EvaluationSettings, sample: TrialSample
 ) -> dict[str, Measured]:
-    """Evaluate the enrolments of each group; groups without targets or without non-targets are omitted."""
+    """Evaluate a system on the enrolments of each group, such as a gender.
+
+    Groups without target trials or without non-target trials are left out.
+
+    scores : (enrolments, tests) scores
+
+    Returns
+    -------
+    {group: error rates and their intervals}
+    """
     measured = {}
     for name, mask in task.groups.items():
         kinds = {kind: trials[mask] for kind, trials in task.kinds.items()}

@@ -1,7 +1,7 @@
-"""Settings of an experiment (corpus, features, network, training, back-ends, evaluation), recipes and TOML files.
+"""Settings of an experiment: corpus, features, network, training, back-ends and evaluation; reading them from TOML.
 
-Settings are frozen dataclasses. Values from a file or the command line are checked against the types of the defaults,
-as in recipes of extractors, and against `CHOICES` and ranges. Error messages name the setting.
+Settings are frozen dataclasses. Values from a file or the command line must have the types of the defaults, be one of
+`CHOICES` if the setting is listed there, and be within the setting's range.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ CHOICES = {
 ZERO_ALLOWED = ("random_state", "momentum", "weight_decay", "context", "reduce", "resamples")
 BELOW_1 = ("momentum", "weight_decay")
 FEATURES = Features(kind="mfcc", bins=23, normalisation="mean+variance")
-"""The paper's 39 cepstral features: 13, with deltas and delta-deltas."""
+"""Features of the paper: 13 cepstra with their first and second regressions over time, 39 in all."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """Stochastic gradient descent with momentum and a learning rate that decays linearly to 0.
+    """Settings of the network's training: stochastic gradient descent, with a learning rate that falls linearly to 0.
 
     Attributes
     ----------
-    epochs : passes over all frames
-    batch : frames per step
+    epochs : number of passes over all frames
+    batch : number of frames per step
     learning_rate : initial learning rate
     momentum : share of the previous step that is added to each step
     random_state : seed; the network is reproducible with the same data, kind of device and number of threads
@@ -63,7 +63,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Pretraining:
-    """Layer-wise pre-training with restricted Boltzmann machines, by contrastive divergence.
+    """Settings of the pre-training of each layer as a restricted Boltzmann machine, by contrastive divergence.
 
     The frames are standardised, so the Gaussian visible units of the first machine have variance 1. Its learning rate
     is small because these units are not bounded. If a layer hardly varies, the next machine learns only its mean, and
@@ -72,9 +72,9 @@ class Pretraining:
 
     Attributes
     ----------
-    gaussian_epochs, gaussian_rate : epochs and learning rate of the first machine
-    epochs, rate : epochs and learning rate of each further machine
-    batch : frames per step
+    gaussian_epochs, gaussian_rate : number of epochs and learning rate of the first machine
+    epochs, rate : number of epochs and learning rate of each further machine
+    batch : number of frames per step
     momentum, weight_decay : momentum and weight decay of every machine
     """
 
@@ -89,12 +89,15 @@ class Pretraining:
 
 @dataclass(frozen=True)
 class PaperNetwork:
-    """Sigmoid layers on stacked frames; the vector is the last layer's mean over an utterance.
+    """Architecture of the paper's network: sigmoid layers on stacked frames.
+
+    The vector of an utterance is the mean of the last layer over its frames.
 
     Attributes
     ----------
-    hidden, layers : units per layer, and number of layers
-    context : frames stacked before and after each frame; the first and last frame are repeated at the edges
+    hidden, layers : number of units per layer, and number of layers
+    context : number of frames that are stacked before and after each frame; at the edges, the first or last frame is
+        repeated
     start_scale : factor on Glorot's uniform initialisation; 4 is the usual factor for sigmoids
     pretrained : whether the layers are pre-trained as restricted Boltzmann machines
     pretraining : settings of the pre-training
@@ -110,19 +113,20 @@ class PaperNetwork:
 
 @dataclass(frozen=True)
 class BackendSettings:
-    """Sizes of the paper's systems, and readings of the paper where its text is ambiguous.
+    """Settings of the paper's systems: sizes, and choices where the paper is ambiguous.
 
     Attributes
     ----------
-    reduce : principal components that the paper's systems are fitted to; 0 uses the vectors without reduction.
-        Systems named "-raw" ignore this setting and use no reduction
-    paper_rank : rank of each view in the paper's systems; the cells have the sum of the ranks of all views
-    paper_iterations : iterations of EM in the paper's systems
-    e_step : E step of the published formulas, from the paper's "appendix" or its "body"
-    m_step : M step of the published formulas; updates the loadings one after the other ("turns") or by one solve
-        ("together")
-    start : initialisation of EM in the paper's systems, "random" or "moments"; "published" is random for the
-        published formulas and moments for all other systems
+    reduce : number of principal components to which vectors are reduced; 0: no reduction. Systems whose name ends in
+        "-raw" never use a reduction
+    paper_rank : rank of the loadings of each view; the loadings of cells (combinations of classes) have the sum of
+        these ranks
+    paper_iterations : number of iterations of EM
+    e_step : formulas of the E step, those of the paper's "appendix" or of its "body"
+    m_step : M step of the published formulas, which updates the loadings of the views one after the other ("turns") or
+        by one solve ("together")
+    start : initialisation of EM, "random" or "moments"; "published" is random for the published formulas and moments
+        for all other systems
     noise : noise covariance of the paper's systems, "diagonal" or "full"
     priors : relative priors p1 (phrase shared), p2 (speaker shared) and p3 (nothing shared); empty: equal priors
     random_state : seed of random initialisations
@@ -141,12 +145,12 @@ class BackendSettings:
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """Which systems are evaluated, and how.
+    """Settings of the evaluation: which systems are run, and how they are compared.
 
     Attributes
     ----------
-    systems : names of systems or groups; empty: the default systems
-    resamples : resamples of speakers for the comparison of systems; 0 disables comparisons and intervals
+    systems : names of systems or groups of systems; empty: the default systems
+    resamples : number of resamples of speakers for comparisons of systems; 0 disables comparisons and intervals
     seeds : number of fits per system with a random initialisation, with seeds random_state, random_state + 1, ...
     """
 
@@ -156,11 +160,11 @@ class EvaluationSettings:
 
 
 RECIPES: dict[str, Json] = {
-    # As in arXiv 1704.06061: 11 stacked frames and six layers of 2048 sigmoid units. Each layer is pre-trained as a
-    # restricted Boltzmann machine; then all layers are trained on speakers and phrases together.
+    # as in arXiv 1704.06061: 11 stacked frames and six layers of 2048 sigmoid units. Each layer is pre-trained as a
+    # restricted Boltzmann machine; then all layers are trained on speakers and phrases together
     "paper": {"network": {"pretrained": True}},
     "paper-without-pretraining": {},
-    # Trains on two cores within a minute. More epochs over-fit to the training speakers.
+    # trains on two cores within a minute; more epochs over-fit to the training speakers
     "small": {
         "network": {"hidden": 256, "layers": 2},
         "training": {"epochs": 3, "learning_rate": 0.05},
@@ -172,12 +176,12 @@ RECIPES: dict[str, Json] = {
 class Configuration:
     """All settings of an experiment.
 
-    corpus : ``name`` of the corpus and the options of its function; without ``root``, so that a configuration is
-        valid on any machine
+    corpus : ``name`` of the corpus, and the options of the function that loads it. The folder of the data is left out,
+        so that a configuration is valid on any machine
     features, network, training : features, architecture and training of the network
-    backend : settings of the systems
-    evaluation : choice of the systems, and how they are evaluated
-    grid : {setting of the back-end: list of values}; the paper's systems get one row per combination
+    backend : settings of the paper's systems
+    grid : {setting of `backend`: list of values}; the paper's systems are run with every combination
+    evaluation : choice of the systems, and how they are compared
     """
 
     corpus: dict[str, object] = field(default_factory=dict)
@@ -189,27 +193,33 @@ class Configuration:
     evaluation: EvaluationSettings = EvaluationSettings()
 
     def variants(self) -> Iterator[tuple[str, BackendSettings]]:
-        """Yield a name suffix and the back-end's settings per combination of the grid."""
+        """Yield, for each combination of values in the grid, a suffix for names and the settings of the systems."""
         for values in product(*self.grid.values()):
             chosen = dict(zip(self.grid, values, strict=True))
             name = "".join(f"; {key} {value}" for key, value in chosen.items())
             yield name, with_values(self.backend, chosen, "[grid]")
 
     def to_dict(self) -> Json:
-        """Return plain values for TOML and JSON."""
+        """Return all settings as plain values for TOML and JSON, {section: {setting: value}}."""
         return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
 
     @classmethod
     def from_dict(cls, values: Card) -> Configuration:
-        """Create a configuration from the values of `to_dict`; omitted settings get their defaults."""
+        """Create a configuration from values as `to_dict` returns them; missing settings get their defaults.
+
+        Raises
+        ------
+        ParameterError
+            A setting is unknown, or its value is impossible.
+        """
         return _checked(with_values(cls(), values, "a configuration"))
 
     def with_changes(self, changes: Card) -> Configuration:
-        """Return a copy with changed values.
+        """Return a copy with other values of some settings.
 
         Parameters
         ----------
-        changes : {``section.name``: value}
+        changes : {``section.setting``: value}
 
         Examples
         --------
@@ -223,7 +233,7 @@ class Configuration:
             *sections, name = path.split(".")
             if not sections:
                 raise ParameterError(
-                    f"expected section.name, such as training.epochs; got {path!r}"
+                    f"expected the name of a setting as section.name, such as training.epochs; got {path!r}"
                 )
             table = tables
             for section in sections:
@@ -236,7 +246,7 @@ class Configuration:
 
 
 def _checked(configuration: Configuration) -> Configuration:
-    """Return the configuration, or raise an error for the first value outside of its range."""
+    """Return the configuration unchanged; raise `ParameterError` if a value is not allowed."""
     for name, values in configuration.grid.items():
         if not isinstance(values, list):
             raise ParameterError(f"[grid] {name} must be a list of values; got {values!r}")
@@ -251,7 +261,7 @@ def _checked(configuration: Configuration) -> Configuration:
 
 
 def _violated_constraint(name: str, value: object) -> str:
-    """Return the allowed values of a setting if `value` is not among them, else an empty text."""
+    """Return "" if a value is allowed for a setting, else a description of the allowed values for a message."""
     if value not in CHOICES.get(name, (value,)):
         return "one of " + ", ".join(CHOICES[name])
     # False is a valid value of a switch, although it equals 0
@@ -266,7 +276,15 @@ def _violated_constraint(name: str, value: object) -> str:
 
 
 def read_configuration(path: str | Path) -> Configuration:
-    """Read a configuration from a TOML file."""
+    """Read a configuration from a TOML file; settings that it lacks have their defaults.
+
+    Raises
+    ------
+    ParameterError
+        A setting is unknown, or its value is impossible.
+    FileFormatError
+        The file is not valid TOML.
+    """
     try:
         return Configuration.from_dict(tomllib.loads(read_bytes(path).decode()))
     except ParameterError as error:
@@ -276,13 +294,22 @@ def read_configuration(path: str | Path) -> Configuration:
 
 
 def read_recipe(name: str, corpus: Card) -> Configuration:
-    """Return the configuration of the recipe `name` for a corpus."""
+    """Return a predefined configuration for a corpus.
+
+    Parameters
+    ----------
+    name : "paper", "paper-without-pretraining" or "small", see `RECIPES`
+    corpus : name of the corpus and options of the function that loads it
+    """
     if name not in RECIPES:
         raise ParameterError(f"unknown recipe {name!r}; available recipes: {', '.join(RECIPES)}")
     return replace(Configuration.from_dict(RECIPES[name]), corpus=dict(corpus))
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
-    """Return sections of plain values as TOML."""
+    """Return a configuration as the text of a TOML file.
+
+    values : {section: {setting: value}}, as from `Configuration.to_dict`
+    """
     sections = ["\n".join([f"[{name}]", *toml_pairs(table), ""]) for name, table in values.items()]
     return "\n".join(sections)

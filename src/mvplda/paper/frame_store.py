@@ -1,8 +1,8 @@
-"""Frames of many utterances in a memory-mapped file, which is written utterance by utterance.
+"""Storage of the frames (acoustic features) of many utterances in a memory-mapped file.
 
-The frames of a large corpus need more memory than its network: RSR2015 part I has about 4 GB of them. They are mapped
-from a file, so that only the frames of recent batches are in memory, and an interrupted extraction continues after the
-last utterance of the index.
+The frames of a large corpus take much memory: those of RSR2015 part I about 4 GB. They are mapped from a file, so that
+only the frames of recent batches are in memory. The file is written utterance by utterance, so that an interrupted
+extraction continues after the last utterance in the index.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import numpy as np
 from .._typing import FloatArray, IntArray
 
 BLOCK_FRAMES = 1 << 16
-"""Frames that are processed together, such as those of a mean."""
+"""Approximate number of frames that are processed together, for example when their mean is computed."""
 BYTES = np.dtype(np.float32).itemsize
 
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """Frames of many utterances.
+    """Frames of n utterances; indexing with i returns the (T, D) frames of utterance i.
 
     Attributes
     ----------
-    frames : (total, D) float32, frames of these and possibly of other utterances
+    frames : (total, D) float32 frames of these, and possibly of other, utterances
     first : (n,) index of the first frame of each utterance
     lengths : (n,) number of frames of each utterance
     mapping : the memory map that contains the frames; None for an array in memory
@@ -58,29 +58,29 @@ class FeatureSet:
         return int(self.lengths.sum())
 
     def take(self, rows: IntArray) -> FeatureSet:
-        """Return the utterances at `rows`, in that order, without a copy of their frames."""
+        """Select the utterances with the given indices, in that order, without copying frames."""
         return FeatureSet(self.frames, self.first[rows], self.lengths[rows], self.mapping)
 
     def blocks(self) -> Iterator[FloatArray]:
-        """Yield the frames in order, in blocks of whole utterances with about `BLOCK_FRAMES` frames."""
+        """Yield all frames in blocks (frames, D) of whole utterances, with about `BLOCK_FRAMES` frames each."""
         block = (np.cumsum(self.lengths) - 1) // BLOCK_FRAMES
         for rows in np.split(np.arange(len(self)), np.flatnonzero(np.diff(block)) + 1):
             yield np.concatenate([self[i] for i in rows])
             self.release()
 
     def release(self) -> None:
-        """Allow the system to take back the memory of the mapped frames; they are read again when needed."""
+        """Let the operating system free the memory of mapped frames, which are read from the file again when used."""
         if self.mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
             self.mapping.madvise(mmap.MADV_DONTNEED)
 
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """Entry of the index of a `FrameStore`.
+    """Entry of the index of a `FrameStore`, about one utterance.
 
-    stamp : description of the recording and of its processing
+    stamp : digest of the recording and of its processing
     frames, width : number of frames and their dimension; 0 for an unusable recording
-    reason : reason why the recording is unusable, or an empty text
+    reason : reason why the recording is unusable; "" for a usable recording
     """
 
     stamp: str
@@ -95,19 +95,20 @@ class IndexEntry:
 
 
 class FrameStore:
-    """Frames of utterances in a folder: the file ``frames.f32`` and its index, one line per utterance.
+    """Frames of utterances in a folder: the file ``frames.f32``, and an index with one line per utterance.
 
-    The frames of an utterance are written before its line of the index, so that a process that is killed loses at most
-    the last utterance.
+    The frames of an utterance are written before its line of the index. A process that is killed therefore loses at
+    most one utterance.
 
     Parameters
     ----------
     folder : folder of the files; it is created
-    stamps : description of each utterance that will be stored, in order. Utterances that an earlier process stored are
-        kept up to the first with another description
+    stamps : digest of each utterance that will be stored, in order. Utterances that an earlier process stored remain,
+        up to the first one whose digest differs
 
     Attributes
     ----------
+    path, index : files of the frames and of the index
     entries : entries of the stored utterances
     """
 
@@ -139,7 +140,17 @@ class FrameStore:
                 file.truncate(size)
 
     def add(self, stamps: Iterable[str], utterances: Iterable[FloatArray | str]) -> Iterator[int]:
-        """Store further utterances, given by their frames or by the reason why they are unusable; yield the count."""
+        """Store further utterances, one per step of the iterator.
+
+        Parameters
+        ----------
+        stamps : digest of each utterance
+        utterances : (T, D) frames of each utterance, or the reason why it is unusable
+
+        Returns
+        -------
+        number of stored utterances after each step
+        """
         # unbuffered: a killed process must not lose the frames of an utterance in the index
         with (
             self.path.open("ab", buffering=0) as frames_file,
@@ -156,7 +167,7 @@ class FrameStore:
                 yield len(self.entries)
 
     def features(self) -> FeatureSet:
-        """Return the usable utterances; their frames are mapped from the file."""
+        """Return the frames of the usable utterances, mapped from the file; at least one utterance must be usable."""
         usable = [entry for entry in self.entries if not entry.reason]
         lengths = np.array([entry.frames for entry in usable], dtype=np.int64)
         with self.path.open("rb") as file:

@@ -1,7 +1,7 @@
-"""Acoustic features of all utterances of a corpus, and simulation of noise, rooms and channels.
+"""Computation of the frames (acoustic features) of a corpus, and simulation of noise, rooms and channels.
 
-A recipe of `mvplda.voice.extractors` defines how frames are computed, so that a network trained on them becomes
-an extractor with the same recipe. Simulations draw all random numbers from the generator that the caller passes.
+A recipe of `mvplda.voice.extractors` describes the computation. A network that is trained on the frames becomes an
+extractor with the same recipe.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -36,20 +36,20 @@ __all__ = ["extract_features"]
 
 Frames = NDArray[np.float32]
 MIN_PARALLEL = 300
-"""Fewest utterances that are processed in parallel; for fewer, starting worker processes costs more than it saves."""
+"""Minimum number of utterances for worker processes; with fewer, starting them costs more time than they save."""
 PROGRESS_EVERY = 100
 OCTAVE_DB = 6.0
-"""Largest gain or loss of a simulated channel at an octave."""
+"""Largest gain or loss, in dB, of a simulated channel at an octave."""
 FILTER_ORDER = 2
 """Order of the roll-off at each end of a channel's band; each order adds 6 dB per octave."""
 
 
 class Extracted(NamedTuple):
-    """Features of a corpus.
+    """Result of `extract_features`: the frames of a corpus.
 
     features : frames of the usable utterances, mapped from a file
-    rows : indices of these utterances in the input
-    skipped : (id, reason) per unusable utterance
+    rows : (n,) indices of the usable utterances in the list of all utterances
+    skipped : (id, reason) for each unusable utterance
     """
 
     features: FeatureSet
@@ -58,11 +58,19 @@ class Extracted(NamedTuple):
 
 
 def utterance_stamps(
-    ids: Sequence[str] | Names, clips: Sequence[FileSegment], processing: object = ""
+    ids: Sequence[str] | Names, recordings: Sequence[FileSegment], processing: object = ""
 ) -> list[str]:
-    """Return a digest of each utterance's id, segment, size and time of its file, and processing, to detect changes."""
+    """Return a digest per utterance, by which a later run detects that its recording or processing has changed.
+
+    The digest covers id, position in the file, size and modification time of the file, and processing.
+
+    Parameters
+    ----------
+    ids, recordings : (n,) id and recording of each utterance
+    processing : description of the processing, which must have a unique text, such as a recipe
+    """
     status = {}
-    for path in {clip.path for clip in clips}:
+    for path in {recording.path for recording in recordings}:
         try:
             entry = path.stat()
             status[path] = f"{entry.st_size} {entry.st_mtime_ns}"
@@ -70,34 +78,35 @@ def utterance_stamps(
             # reading the file reports the error
             status[path] = "missing"
     stamps = []
-    for name, clip in zip(ids, clips, strict=True):
-        text = f"{processing} {name} {clip.start} {clip.length} {status[clip.path]}"
+    for name, recording in zip(ids, recordings, strict=True):
+        position = f"{recording.start} {recording.length}"
+        text = f"{processing} {name} {position} {status[recording.path]}"
         stamps.append(hashlib.sha256(text.encode()).hexdigest()[:16])
     return stamps
 
 
 def frames_of(samples: FloatArray, recipe: Recipe) -> Frames:
-    """Return the (T, D) frames of samples, as an extractor with this recipe computes them."""
+    """Return the (T, D) frames of (n,) samples, as an extractor with the same recipe computes them."""
     recording = SoundSegment(np.asarray(samples, dtype=np.float32), recipe.rate)
     return make_frames(prepare_samples(recording, recipe), recipe)
 
 
 def extract_features(
     ids: Sequence[str] | Names,
-    clips: Sequence[FileSegment],
+    recordings: Sequence[FileSegment],
     recipe: Recipe,
     *,
     folder: Path | None = None,
     verbose: bool = False,
 ) -> Extracted:
-    """Compute the frames of many utterances; the result lists unusable ones with the reason.
+    """Compute the frames of many utterances; the result lists unusable utterances with the reason.
 
     The frames are written to a file and mapped into memory.
 
     Parameters
     ----------
-    ids : id of each utterance
-    clips : location of each utterance's samples
+    ids : (n,) id of each utterance
+    recordings : (n,) location of each utterance's samples
     recipe : definition of the features
     folder : folder of the frames; a later call with the same folder, recordings and recipe computes only missing
         frames. None: a temporary folder
@@ -109,12 +118,12 @@ def extract_features(
         No utterance is usable.
     """
     with TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
-        stamps = utterance_stamps(ids, clips, recipe)
+        stamps = utterance_stamps(ids, recordings, recipe)
         store = FrameStore(folder or Path(temporary), stamps)
         n_stored = len(store.entries)
-        missing = clips[n_stored:]
+        missing = recordings[n_stored:]
         workers = cores() if len(missing) >= MIN_PARALLEL else 1
-        progress = Progress("features", len(clips))
+        progress = Progress("features", len(recordings))
         results = ordered_map(partial(_frames_or_reason, recipe), missing, workers=workers)
         for count in store.add(stamps[n_stored:], results):
             if verbose and count % PROGRESS_EVERY == 0:
@@ -125,25 +134,33 @@ def extract_features(
             for name, entry in zip(ids, store.entries, strict=True)
             if entry.reason
         )
-        if len(skipped) == len(clips):
+        if len(skipped) == len(recordings):
             first = ", ".join(reason for _, reason in skipped[:1])
             raise AudioError(
-                f"none of {len(clips)} utterance(s) can be used; the first failed with: {first}"
+                f"none of {len(recordings)} utterance(s) can be used; the first failed with: {first}"
             )
         rows = np.flatnonzero([not entry.reason for entry in store.entries])
         return Extracted(store.features(), rows, skipped)
 
 
-def _frames_or_reason(recipe: Recipe, clip: FileSegment) -> Frames | str:
-    """Return the frames of a recording, or the reason why it is unusable."""
+def _frames_or_reason(recipe: Recipe, recording: FileSegment) -> Frames | str:
+    """Return the (T, D) frames of a recording, or the reason why it is unusable."""
     try:
-        return frames_of(read_audio(clip, recipe.rate), recipe)
+        return frames_of(read_audio(recording, recipe.rate), recipe)
     except AudioError as error:
         return str(error)
 
 
 def with_noise(samples: Array, snr_db: float, pink: bool, rng: Generator) -> Array:
-    """Add white or pink noise at a given signal-to-noise ratio over the whole utterance."""
+    """Add noise to a recording.
+
+    Parameters
+    ----------
+    samples : (n,) samples
+    snr_db : power of the recording relative to that of the noise, in dB, over the whole recording
+    pink : whether the noise is pink (its power falls by 3 dB per octave) instead of white
+    rng : generator of the noise
+    """
     noise = rng.standard_normal(len(samples))
 
     if pink:
@@ -159,29 +176,31 @@ def with_noise(samples: Array, snr_db: float, pink: bool, rng: Generator) -> Arr
 
 
 def in_room(samples: Array, t60_s: float, direct_db: float, rate: int, rng: Generator) -> Array:
-    """Add the reverberation of a room; the result has as many samples as the input.
+    """Add the reverberation of a simulated room to a recording; the result has as many samples.
 
-    The tail is noise that starts 2 ms after the direct sound and decays by 60 dB within `t60_s`.
+    The reverberation is noise that starts 2 ms after the direct sound.
 
     Parameters
     ----------
-    samples : (n,) a recording
-    t60_s : reverberation time in seconds
-    direct_db : energy of the direct sound relative to that of the tail
+    samples : (n,) samples
+    t60_s : seconds in which the reverberation falls by 60 dB
+    direct_db : energy of the direct sound relative to that of the reverberation, in dB
     rate : samples per second
+    rng : generator of the reverberation
     """
     response = room_response(t60_s, direct_db, rate, rng)
     return fftconvolve(samples, response)[: len(samples)]
 
 
 def over_channel(samples: Array, low_hz: float, high_hz: float, rate: int, rng: Generator) -> Array:
-    """Simulate another microphone: random gains at octaves and a band-pass roll-off.
+    """Simulate another microphone by random gains at octaves and a limited band.
 
     Parameters
     ----------
-    samples : (n,) a recording
-    low_hz, high_hz : band of the channel
+    samples : (n,) samples
+    low_hz, high_hz : frequencies at which the power is halved, below and above the band
     rate : samples per second
+    rng : generator of the gains
     """
     # zero padding: a filter in the frequency domain is circular and would mix the end into the start
     size = _fast_size(len(samples) + rate // 20)

@@ -1,8 +1,8 @@
-"""Provenance of results: the command, commit and inputs that made each row, and that reproduce it.
+"""Provenance of results: the command, commit and inputs by which each row of a results file can be reproduced.
 
-A results file is JSON with ``schema``, ``title`` and either ``systems`` (an experiment) or ``rows`` (a study). A row
-is an object with an entry ``provenance``; every number of a file lies in a row. Rows of one file may have different
-makers, so a file has no provenance of its own.
+A results file is JSON with ``schema``, ``title`` and either ``systems`` (of an experiment) or ``rows`` (of a study).
+Every number of a file belongs to a row, an object with an entry ``provenance``. Rows of one file may come from
+different commands, so the file as a whole has no provenance.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..backend import cores
 SCHEMA = 3
 """Version of the format of results files; since version 3, every row has its provenance."""
 DATA, WORK, OUTPUT = "{data}", "{work}", "{output}"
-"""Placeholders of a recorded command: the folders of the data, of intermediate files and of the results file."""
+"""Placeholders in a recorded command for the folders of the data, of intermediate files and of the results file."""
 PACKAGES = (
     "numpy",
     "scipy",
@@ -39,7 +39,7 @@ PACKAGES = (
     "soundfile",
 )
 CODE = ("src", "benchmarks", ":(exclude)benchmarks/results")
-"""Git paths whose changes can change a result. Results are written while a study runs, so they do not count."""
+"""Git paths of the code that can change a result. Results are left out, because they are written while a study runs."""
 
 
 def provenance(
@@ -49,17 +49,21 @@ def provenance(
     seeds: Sequence[int] = (),
     tolerance: float | None = None,
 ) -> Json:
-    """Describe the running program: command, commit, inputs and environment.
+    """Describe the running program for the rows of a results file: command, commit, inputs and environment.
 
-    Call it before the work begins: the commit is read now, and the code may change during a long run.
+    Call this function before the work begins, because it reads the commit, and the code may change during a long run.
 
     Parameters
     ----------
     inputs : files and folders whose SHA-256 is recorded
     command : command line, relative to the project's root, with `DATA`, `WORK` and `OUTPUT` in place of folders;
-        by default the command line of this process
+        empty: the command line of this process
     seeds : seeds of all random generators; empty if the code fixes them
-    tolerance : largest relative difference of a reproduced row; None: the default of ``benchmarks check``
+    tolerance : largest relative difference that a reproduced row may have; None: the default of ``benchmarks check``
+
+    Returns
+    -------
+    record for the entry ``provenance`` of rows
     """
     paths = [Path(path) for path in inputs]
     installed = {package.name: package.version for package in distributions()}
@@ -82,7 +86,10 @@ def provenance(
 
 
 def command_line(inputs: Sequence[Path] = ()) -> str:
-    """Return the command of this process, with placeholders for its inputs and its output folder."""
+    """Return the command line of this process, with placeholders for the folders of inputs and output.
+
+    inputs : paths that are replaced by `DATA` and their name
+    """
     placeholders = {str(path): f"{DATA}/{path.name}" for path in inputs}
     words: list[str] = []
     # orig_argv has "-m module", which sys.argv lacks
@@ -101,7 +108,7 @@ def command_line(inputs: Sequence[Path] = ()) -> str:
 
 
 def _quoted(word: str) -> str:
-    """Quote a word for a shell; braces of a placeholder alone need no quotes."""
+    """Quote a word of a command line for a shell if necessary; the braces of placeholders need no quotes."""
     plain = word
     for placeholder in (DATA, WORK, OUTPUT):
         plain = plain.replace(placeholder, "folder")
@@ -109,9 +116,10 @@ def _quoted(word: str) -> str:
 
 
 def source_state() -> Json:
-    """Return the commit of the source tree that runs, and ``dirty`` if its code has uncommitted changes.
+    """Return the git commit of the running code, as {"commit": hash}.
 
-    The commit is None for an installed package, even inside a repository of somebody else.
+    The entry "dirty" is added if the code has uncommitted changes. The commit is None for an installed package, even if
+    it is inside another project's repository.
     """
     this_file = Path(__file__)
     root = this_file.parents[3]
@@ -124,7 +132,10 @@ def source_state() -> Json:
 
 
 def _git(folder: Path, *words: str) -> str | None:
-    """Return what git prints, or None if it fails or does not exist."""
+    """Run git in a folder and return its output; None if git fails or is not installed.
+
+    words : arguments of git
+    """
     try:
         ended = subprocess.run(
             ["git", *words], cwd=folder, capture_output=True, text=True, timeout=20, check=True
@@ -135,12 +146,12 @@ def _git(folder: Path, *words: str) -> str | None:
 
 
 def digest_of(path: Path) -> str:
-    """Return the SHA-256 of a file, or of the names and sizes of the files under a folder."""
+    """Return the SHA-256 of a file's contents, or of the names and sizes of all files under a folder."""
     if path.is_file():
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     digest = hashlib.sha256()
-    # names and sizes: to read a whole corpus would take longer than many an experiment
+    # only names and sizes, because reading a whole corpus would take longer than many experiments
     for file in sorted(path.rglob("*")):
         if file.is_file():
             digest.update(f"{file.relative_to(path)} {file.stat().st_size}\n".encode())
@@ -148,10 +159,15 @@ def digest_of(path: Path) -> str:
 
 
 def with_provenance(results: Any, record: Card) -> Any:
-    """Return a copy of a study's results in which every row carries the record.
+    """Return a copy of a study's results in which every row has the entry ``provenance``.
 
-    Rows are the innermost objects that are reached through containers of objects only: the values of a table by name,
-    the elements of a list, or the whole result if it holds plain values. A row that has a provenance keeps it.
+    An object or list whose values are all objects (or lists of objects) contains rows; any other object is a row. A row
+    that has a provenance already keeps it.
+
+    Parameters
+    ----------
+    results : objects and lists of plain values
+    record : value of the entry, from `provenance`
     """
     if isinstance(results, Mapping):
         if "provenance" in results:
@@ -163,7 +179,7 @@ def with_provenance(results: Any, record: Card) -> Any:
 
 
 def _holds_rows(value: object) -> bool:
-    """Whether a value is a row or contains rows."""
+    """Return whether a value of a results file is an object, or a non-empty list of objects."""
     if isinstance(value, Mapping):
         return True
     return isinstance(value, list) and bool(value) and all(isinstance(v, Mapping) for v in value)
@@ -172,7 +188,13 @@ def _holds_rows(value: object) -> bool:
 def result_rows(
     results: object, path: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[tuple[str | int, ...], Json]]:
-    """Yield the path (keys of objects and indices in lists) and the content of every row of a results file."""
+    """Yield every row of a results file with its path.
+
+    Parameters
+    ----------
+    results : content of the file, or of a part of it
+    path : path of this part: keys of objects and indices in lists
+    """
     if isinstance(results, Mapping):
         if "provenance" in results:
             yield path, dict(results)
@@ -187,7 +209,7 @@ def result_rows(
 
 
 def results_text(results: Card) -> str:
-    """Return results as indented JSON, with every provenance record on a single line to keep files short."""
+    """Return the text of a results file: indented JSON, with each provenance record on a single line."""
     records: list[str] = []
 
     def shortened(value: object) -> object:
@@ -210,7 +232,14 @@ def results_text(results: Card) -> str:
 
 
 def write_results(path: Path, title: str, **sections: object) -> None:
-    """Write a results file whose rows carry their provenance."""
+    """Write a results file.
+
+    Parameters
+    ----------
+    path : file to write; its folder is created
+    title : title of the results
+    sections : "systems" or "rows", with rows that have their provenance
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     results = {"schema": SCHEMA, "title": title, **sections}
     write_atomically(path, results_text(results).encode())
@@ -219,15 +248,15 @@ def write_results(path: Path, title: str, **sections: object) -> None:
 def update_rows(
     path: Path, title: str, part: str, rows: Card, order: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Merge rows into a results file and return all its rows.
-
-    A row replaces the stored row of the same name; other stored rows keep their provenance.
+    """Add rows to a results file, or replace those of the same names, and return all its rows.
 
     Parameters
     ----------
-    part : "systems" or "rows"
-    rows : {name: row}, each with its provenance
-    order : names that come first, in this order
+    path : results file; it is created if it does not exist
+    title : title of the results
+    part : section of the file, "systems" or "rows"
+    rows : {name: row}; each row has its provenance
+    order : names of the rows that come first, in this order
     """
     stored = json.loads(path.read_text(encoding="utf-8"))[part] if path.is_file() else {}
     merged = {**stored, **rows}

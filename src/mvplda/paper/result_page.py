@@ -1,4 +1,4 @@
-"""Result page of an experiment: one self-contained HTML file that presents the model, the question and the results."""
+"""Writing of the result page of an experiment: one self-contained HTML file with the model, error rates and plots."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ EXPLANATIONS = {
     "best": "a committee of two models per extractor, weighted and calibrated on held-out speakers, as trained by "
     "mvplda train",
 }
-"""One-line description of each system, by name without its suffix. Reduced vectors are principal components; raw
-vectors are unchanged."""
+"""{name of a system without the suffix "-raw" or "-plain": one-line description}."""
 PAPER = (
     'Z. Shi, L. Liu, M. Wang and R. Liu, <a href="https://arxiv.org/abs/1704.06061">Multi-view (Joint) Probability '
     "Linear Discrimination Analysis for Multi-view Feature Verification</a>"
@@ -62,25 +61,25 @@ HYPOTHESES = {
     "IC": ("other speaker, same phrase: the hardest kind for a model of combinations", "reject"),
     "IW": ("other speaker, other phrase", "reject"),
 }
-"""Hypothesis about a pair of recordings, and the right decision, by kind of trial."""
+"""{kind of trial: (hypothesis about the pair of recordings, right decision)}."""
 COUNTERPARTS = (
     ("cosine of j-vectors", ("cosine-plain", "cosine")),
     ("PLDA", ("plda-cell-raw", "plda-cell")),
     ("jPLDA", ("jplda-printed-raw", "jplda-printed")),
     ("jPLDA", ("jplda-exact-raw", "jplda-exact")),
 )
-"""The paper's systems, and ours that correspond to them, the closest first."""
+"""(name of a system in the paper, names of the corresponding systems of mvplda, the closest first)."""
 CLAIMS = (("jplda-exact-raw", "plda-cell-raw"), ("jplda-exact", "plda-cell"))
-"""Comparisons that test the paper's claim."""
+"""Pairs of systems that test the paper's claim, joint PLDA against PLDA; the first pair that was run is used."""
 CURVES = ("TW", "IC", "Total")
-"""Kinds of trials with a plot of DET curves; errors against IW are too few for a curve."""
+"""Kinds of trials with a plot of DET curves. Impostors with the wrong phrase (IW) cause too few errors for a curve."""
 OUTPUTS = {
     "extractor.onnx": "the trained network; usable like any other extractor",
     "model.safetensors": "the system called best with its calibration, for mvplda score",
     "vectors.npz": "one vector per recording",
     "results.json": "all figures, comparisons and settings; table.txt has the most important ones",
 }
-"""Files beside the page."""
+"""{file beside the page: its content}."""
 NEXT_COMMANDS = {
     "mvplda experiment folder RECORDINGS/": "the same table for your recordings, speaker/phrase/*.wav",
     "mvplda extract RECORDINGS/ -x extractor.onnx -o vectors.npz": "vectors of other recordings",
@@ -89,13 +88,13 @@ NEXT_COMMANDS = {
 
 
 class SystemsDetDisplay(Display):
-    """DET curves of several systems for one kind of trial, or for all kinds (Total).
+    """Plot of the DET curves of several systems for one kind of trial, or for all kinds ("Total").
 
     Parameters
     ----------
-    systems : results whose sampled scores are drawn
-    sample : the sampled trials
-    kind : kind of non-targets, or Total
+    systems : results, with the scores of the sampled trials
+    sample : sampled trials
+    kind : kind of the non-target trials, or "Total"
     """
 
     def __init__(self, systems: Sequence[SystemResult], sample: TrialSample, kind: str) -> None:
@@ -125,7 +124,10 @@ class SystemsDetDisplay(Display):
         legend_below(axes, 2)
 
     def _curve(self, system: SystemResult, target: str, kinds: Iterable[str]) -> Curve:
-        """Return the curve of a system; a kind that was sampled has its full weight in Total."""
+        """Return the DET curve of a system; sampled trials are weighted by the trials that they represent.
+
+        target, kinds : name of the target trials, and kinds of the non-target trials
+        """
         scores = []
         weights = []
         for kind in kinds:
@@ -138,9 +140,13 @@ class SystemsDetDisplay(Display):
 
 
 def write_result_page(path: Path, results: Results, source: str) -> None:
-    """Write the result page: model, hypotheses, error rates, DET curves, systems, next steps and details.
+    """Write the result page of an experiment as a self-contained HTML file.
 
-    source : citation of the corpus
+    Parameters
+    ----------
+    path : file to write
+    results : results of all systems
+    source : citation of the corpus; empty: none
     """
     best = results.best()
     measured = (best.evaluation, best.intervals)
@@ -171,7 +177,7 @@ def write_result_page(path: Path, results: Results, source: str) -> None:
 
 
 def _claim(results: Results) -> str:
-    """Return a sentence about the paper's claim, if its systems were compared."""
+    """Return a sentence with the ratio of errors that the paper claims; "" if its systems were not compared."""
     for system, reference in CLAIMS:
         compared = results.comparisons.get((system, reference))
         if compared is not None:
@@ -184,7 +190,7 @@ def _claim(results: Results) -> str:
 
 
 def _model(results: Results) -> str:
-    """Return the pictures of the model and of the hypotheses, and the number of trials of each kind."""
+    """Return the HTML section with pictures of the model and the hypotheses, and the number of trials of each kind."""
     rows = []
     for kind, (hypothesis, decision) in HYPOTHESES.items():
         row = results.systems[0].evaluation["Total" if kind == "TC" else kind]
@@ -206,7 +212,7 @@ def _model(results: Results) -> str:
 
 
 def systems_table(results: Results) -> str:
-    """Return the error rates of all systems with intervals as an HTML table."""
+    """Return an HTML table with the error rates of all systems and their intervals; the best system is highlighted."""
     rows = []
     for system in results.systems:
         cells = system.cells(draw.INTERVAL)
@@ -217,7 +223,7 @@ def systems_table(results: Results) -> str:
 
 
 def _groups(results: Results) -> str:
-    """Return one table per group of enrolments."""
+    """Return an HTML table of error rates per group of enrolments, such as a gender; "" without groups."""
     return "".join(
         f"<h3>Enrolments of {html.escape(name)} speakers</h3>{systems_table(group)}"
         for name, group in results.of_groups().items()
@@ -225,7 +231,7 @@ def _groups(results: Results) -> str:
 
 
 def _beside_the_paper(results: Results) -> str:
-    """Return the paper's figures beside those of the corresponding systems, if any was run."""
+    """Return an HTML section that compares error rates with those in the paper; "" if no such system was run."""
     published = PUBLISHED_CORPUS.get(results.corpus_name, "rsr2015")
     figures = dict(zip(("cosine of j-vectors", "PLDA", "jPLDA"), PUBLISHED[published], strict=True))
     by_name = {system.name: system for system in results.systems}
@@ -250,7 +256,7 @@ def _beside_the_paper(results: Results) -> str:
 
 
 def _det_curves(results: Results) -> str:
-    """Return DET curves of all systems per kind of trial."""
+    """Return the HTML section with a plot of all systems' DET curves per kind of trial; "" without sampled trials."""
     sample = results.sample
     if sample is None:
         return ""
@@ -263,19 +269,22 @@ def _det_curves(results: Results) -> str:
 
 
 def _comparisons(results: Results) -> str:
-    """Return the table of comparisons, if there are any."""
+    """Return the HTML section with the ratios of error rates between systems; "" if none were compared."""
     head, *claims = results.claims()
     rows = [[html.escape(cell) for cell in row] for row in claims]
     return f"<h2>Comparisons</h2>{draw.html_table(head, rows)}" if rows else ""
 
 
 def _next_steps(folder: Path) -> str:
-    """Return the files beside the page and commands that continue from them."""
+    """Return the HTML section that lists the files in `folder` and commands that use them."""
     outputs = {name: text for name, text in OUTPUTS.items() if (folder / name).is_file()}
     return f"<h2>Next steps</h2>{draw.definition_list({**outputs, **NEXT_COMMANDS})}"
 
 
 def explained(name: str) -> str:
-    """Return the one-line description of a system, or an empty text."""
+    """Return the one-line description of a system, or "" if there is none.
+
+    name : name of the system, such as "jplda-exact-raw"; settings after ";" are ignored
+    """
     name = name.partition(";")[0].removesuffix("-raw").removesuffix("-plain")
     return EXPLANATIONS.get(name, "")

@@ -1,4 +1,4 @@
-"""Results of an experiment: error rates per system and kind of trial, comparisons, provenance, and the report page."""
+"""Results of an experiment: error rates per system and kind of trial, comparisons of systems, and their files."""
 
 from __future__ import annotations
 
@@ -26,22 +26,23 @@ PUBLISHED = {
     "rsr2015": ((0.95, 7.86, 3.14, 1.45), (0.03, 6.50, 0.11, 0.73), (0.02, 3.23, 0.09, 0.41)),
     "huiting": ((0.86, 4.57, 6.71, 1.37), (0.17, 3.91, 0.83, 0.62), (0.13, 2.37, 0.70, 0.38)),
 }
-"""The paper's two tables: EER in % of `PUBLISHED_SYSTEMS` by `KINDS`."""
+"""The paper's two tables, by corpus: EER in %, with a row per system of `PUBLISHED_SYSTEMS` and a column per kind of
+`KINDS`."""
 PUBLISHED_CORPUS = {
     "rsr2015": "rsr2015",
     "huiting": "huiting",
     "cvau": "rsr2015",
     "audiomnist": "rsr2015",
 }
-"""Published table shown next to the results on a corpus; none for simulated vectors or vectors of unknown origin."""
+"""{corpus: published table shown next to its results}; none for simulated vectors or vectors of unknown origin."""
 
 
 class SeedsRow(TypedDict, total=False):
-    """EER of one kind of trial over several seeds.
+    """EER of one kind of trial in several runs with different seeds.
 
-    eer : mean
+    eer : mean EER over the seeds
     values : EER of each seed
-    low, high : 95 % interval over speakers and seeds, if it exists
+    low, high : 95 % interval over speakers and seeds; missing if it cannot be computed
     """
 
     eer: Required[float]
@@ -56,15 +57,16 @@ Measured = tuple[Evaluation, Intervals | None]
 
 @dataclass(frozen=True)
 class SystemResult:
-    """Result of one system.
+    """Result of one system of an experiment.
 
+    name, title : name on the command line, and title in tables
     evaluation : error rates and costs per kind of trial
     intervals : intervals over speakers, or None
     seconds : duration of fitting and scoring
     llr : whether the scores are log-likelihood ratios
     sample : (n,) scores of the trials for intervals and comparisons
     seeds : result of `over_seeds`; empty for a single seed
-    groups : results of the enrolments of each group, such as a gender; empty without groups
+    groups : {group of enrolments, such as a gender: results}; empty without groups
     """
 
     name: str
@@ -78,9 +80,9 @@ class SystemResult:
     groups: Mapping[str, Measured] = field(default_factory=dict)
 
     def cells(self, form: str = "") -> list[str]:
-        """Return the columns of `Evaluation.summary` as text.
+        """Return the texts of the system's row in a table with the columns of `Evaluation.summary`.
 
-        form : format of the intervals; empty: no intervals
+        form : format of the intervals, such as `mvplda.metrics.evaluation.BRACKETS`; empty: no intervals
         """
         intervals = self.intervals if form else None
         texts = []
@@ -92,18 +94,18 @@ class SystemResult:
         return texts
 
     def errors(self) -> list[str]:
-        """Return the EER by kind with its interval over speakers; with several seeds, over speakers and seeds."""
+        """Return the EER of each kind of trial as text, with its interval over speakers (and seeds, if several ran)."""
         if self.seeds:
             return [seeds_cell(row) for row in self.seeds.values()]
         return self.cells(BRACKETS)[: len(self.evaluation.rows)]
 
     def of_group(self, name: str) -> SystemResult:
-        """Return the result of the enrolments of one group."""
+        """Return the result of this system for the enrolments of the group `name` only."""
         evaluation, intervals = self.groups[name]
         return replace(self, evaluation=evaluation, intervals=intervals, seeds={}, groups={})
 
     def to_dict(self) -> Json:
-        """Return plain values for JSON."""
+        """Return the result as plain values for JSON, without the scores of single trials."""
         values: Json = {"title": self.title, "seconds": round(self.seconds, 2)}
         values |= _measured_values(self.evaluation, self.intervals)
         if self.groups:
@@ -116,7 +118,7 @@ class SystemResult:
 
 
 def _measured_values(evaluation: Evaluation, intervals: Intervals | None) -> Json:
-    """Return error rates and intervals as plain values for JSON."""
+    """Return error rates, and intervals if there are any, as plain values for JSON."""
     values: Json = dict(evaluation.to_dict())
     if intervals is not None:
         values["intervals"] = intervals.to_dict()
@@ -124,23 +126,23 @@ def _measured_values(evaluation: Evaluation, intervals: Intervals | None) -> Jso
 
 
 def table_line(name: str, cells: Sequence[str]) -> str:
-    """Return a line of the table that is shown while systems are run, with columns of a fixed width."""
+    """Return a line of the table on the terminal: a name and cells in columns of fixed width."""
     return f"{name:40}" + "".join(f"  {cell:>7}" for cell in cells)
 
 
 def over_seeds(runs: Sequence[Measured]) -> dict[str, SeedsRow]:
-    """Summarise the EER by kind over runs with different seeds.
+    """Summarise the EER of each kind of trial over runs with different seeds.
 
     The 95 % interval combines two independent sources of variation, whose variances add up on a logarithmic scale: the
     speakers, which are the same in all runs, and the seeds, whose contribution decreases with their number.
 
     Parameters
     ----------
-    runs : evaluation and intervals over speakers of each seed
+    runs : for each seed, the evaluation and its intervals over speakers
 
     Returns
     -------
-    {kind: mean, values and interval}
+    {kind: mean, EER of each seed, and interval if every run has one and no EER is 0}
     """
     rows: dict[str, SeedsRow] = {}
     for kind in runs[0][0].rows:
@@ -164,7 +166,7 @@ def over_seeds(runs: Sequence[Measured]) -> dict[str, SeedsRow]:
 
 @dataclass(frozen=True)
 class Results:
-    """Results of all systems on one corpus.
+    """Results of all systems of an experiment on one corpus.
 
     systems : results in the order of the table
     comparisons : {(system, reference): comparison on the same resamples of speakers}
@@ -189,7 +191,7 @@ class Results:
 
     @property
     def kinds(self) -> list[str]:
-        """Kinds of trials: IW, IC, TW, Total for two views."""
+        """Kinds of trial with error rates, such as IW, IC, TW and Total for two views."""
         return list(self.systems[0].evaluation.rows)
 
     @property
@@ -203,10 +205,10 @@ class Results:
         return next(system for system in self.systems if system.name == name)
 
     def table(self) -> str:
-        """Return the EER with intervals as text, one row per system.
+        """Return a table of EERs with intervals as text, one row per system.
 
-        For corpora of phrases, the paper's figures are shown in front of those of the same systems, and a line
-        separates the paper's systems from the others.
+        If the paper has figures for comparison, they precede those of the same systems, and a line separates the
+        paper's systems from the others.
         """
         published_corpus = PUBLISHED_CORPUS.get(self.corpus_name)
         published = {}
@@ -234,17 +236,20 @@ class Results:
         return "\n".join(lines)
 
     def of_groups(self) -> dict[str, Results]:
-        """Return the results of the enrolments of each group, without comparisons and published figures."""
+        """Return {group of enrolments: results of all systems}, without comparisons and published figures."""
         names = self.systems[0].groups
         by_group = {name: tuple(system.of_group(name) for system in self.systems) for name in names}
         return {name: Results(systems, {}) for name, systems in by_group.items()}
 
     def best(self) -> SystemResult:
-        """Return the system with the lowest total EER."""
+        """Return the result of the system with the lowest EER over all kinds of trials."""
         return min(self.systems, key=lambda system: system.evaluation["Total"]["eer"])
 
     def claims(self) -> list[list[str]]:
-        """Return a table of comparisons: ratios of EERs by kind. The first row is the head."""
+        """Return the table of comparisons as rows of texts: for each pair of systems the ratio of EERs per kind.
+
+        The first row has the names of the columns.
+        """
         rows = [["EER as a share of another system's; + fewer, - more", *self.kinds]]
         for (system, reference), compared in self.comparisons.items():
             name = f"{self[system].title} / {self[reference].title}"
@@ -252,7 +257,7 @@ class Results:
         return rows
 
     def to_dict(self) -> Json:
-        """Return plain values for JSON."""
+        """Return the contents of results.json as plain values."""
         maker = {"provenance": dict(self.provenance)}
         compared = [
             {"of": ours, "with": theirs, **comparison.to_dict(), **maker}
@@ -269,7 +274,7 @@ class Results:
         }
 
     def save(self, folder: Path) -> None:
-        """Write table.txt and results.json to a folder."""
+        """Write the tables (table.txt) and all figures (results.json) to a folder."""
         sections = [self.summary, self.table()]
         for name, results in self.of_groups().items():
             sections.append(f"Enrolments of {name} speakers only:\n{results.table()}")
@@ -283,7 +288,7 @@ class Results:
 
 
 def seeds_cell(row: SeedsRow) -> str:
-    """Return the mean and the interval of a row of `over_seeds` as text, in %."""
+    """Return the mean EER and its interval as text in %, such as "1.23 [0.98, 1.51]"."""
     text = f"{100 * row['eer']:.2f}"
     if "low" in row:
         text += f" [{100 * row['low']:.2f}, {100 * row['high']:.2f}]"
@@ -291,7 +296,10 @@ def seeds_cell(row: SeedsRow) -> str:
 
 
 def _ratio(compared: SystemComparison, kind: str) -> str:
-    """Return the ratio of two EERs with its interval as text, or a dash if it is undefined (a kind without trials)."""
+    """Return the ratio of two systems' EERs for a kind of trial as text with its interval; "-" if it is undefined.
+
+    The text ends in "+" if the first system has significantly fewer errors, and in "-" if it has more.
+    """
     test = compared.tests.get(kind, {}).get("eer")
     if test is None or math.isnan(test.ratio):
         return "-"

@@ -1,9 +1,9 @@
 """Systems that an experiment compares, and the verification task of a corpus.
 
-The paper's systems follow the paper: ranks 20 + 20 against a PLDA of rank 40, ten iterations, diagonal noise, and the
-mean of the enrolment vectors scored as one vector. The paper uses raw vectors (systems "-raw", group "paper"); the
-default table uses principal components. All other systems have full noise, exact enrolment, and ranks up to the
-limits that the numbers of classes set.
+The paper's systems have the settings of the paper: joint PLDA of ranks 20 + 20 against a PLDA of rank 40, ten
+iterations of EM, diagonal noise, and the mean of the enrolment vectors scored as one vector. The paper uses raw vectors
+(systems whose name ends in "-raw", group "paper"); the default systems use principal components. All other systems
+have full noise and exact enrolment, and their ranks are limited only by the numbers of classes.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from .corpora.corpus import Corpus
 from .experiment_settings import BackendSettings
 
 TESTS_PER_BLOCK = 512
-"""Tests that are scored and calibrated together; limits the memory of the log-likelihoods of all hypotheses."""
+"""Number of tests that are scored and calibrated together, which limits the memory."""
 MAX_COMPONENTS = 150
-"""Largest number of principal components of the systems with full noise."""
+"""Maximum number of principal components of systems with full noise."""
 MAX_VIEW_RANK, MAX_CELL_RANK = 40, 120
-"""Largest ranks of a view and of the cells in the interaction model."""
+"""Maximum rank of the loadings of a view, and of the cells (speaker with phrase), in the interaction model."""
 STRENGTH, KNOWN_STRENGTH = 0.6, 0.2
-"""Strengths of the isotropic prior: for the speaker, the cells and the noise; and for views whose test classes occur in
+"""Strength of the isotropic prior of speakers, cells and noise, and that of views whose test classes occur in
 training."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Verification task: the vectors of a corpus, divided by its protocol.
+    """Verification task: the vectors of a corpus, divided by its protocol into training, enrolments and tests.
 
     Attributes
     ----------
@@ -73,18 +73,18 @@ class Task:
 
     @property
     def train_labels(self) -> Columns:
-        """Labels of the training vectors per view."""
+        """Labels of the training vectors, {view: (n_train,) classes}."""
         return self.corpus.labels_at(self.corpus.protocol.train, self.views)
 
     @property
     def enrol_ids(self) -> IntArray:
-        """Index of the enrolment that each enrolment vector belongs to."""
+        """Index of the enrolment that each enrolment vector belongs to, ascending."""
         sizes = self.corpus.protocol.sizes
         return np.repeat(np.arange(len(sizes)), sizes)
 
     @cached_property
     def model_labels(self) -> Columns:
-        """Class of each enrolment per view."""
+        """Class of each enrolment, {view: (enrolments,) classes}."""
         return self.corpus.model_labels()
 
     @cached_property
@@ -94,12 +94,12 @@ class Task:
 
     @property
     def test_labels(self) -> Columns:
-        """Labels of the test vectors per view."""
+        """Labels of the test vectors, {view: (n_test,) classes}."""
         return self.corpus.labels_at(self.corpus.protocol.test, self.views)
 
     @property
     def groups(self) -> dict[str, BoolArray]:
-        """Mask of the enrolments of each group; empty unless there are several groups."""
+        """Enrolments of each group, such as a gender, {group: (enrolments,) mask}; {} if there are fewer than two."""
         if self.corpus.groups is None:
             return {}
         groups = self.corpus.groups[self.corpus.protocol.first]
@@ -124,9 +124,9 @@ class Task:
 
     @property
     def components(self) -> int:
-        """Number of principal components for models with full noise."""
-        # A full noise covariance has about components squared parameters; it is estimated from the variation within
-        # cells, which has `within` degrees of freedom, so at least twice as many as there are components.
+        """Number of principal components for models with full noise, at most `MAX_COMPONENTS`."""
+        # a full noise covariance is estimated from the variation within cells, whose degrees of freedom (`within`)
+        # must be at least twice the number of components
         rows, width = self.train.shape
         within = rows - self.classes[self.cell]
         largest = min(MAX_COMPONENTS, width, rows - 1, within // 2)
@@ -134,7 +134,7 @@ class Task:
 
     @cached_property
     def joined(self) -> Task:
-        """The task with one vector per utterance: each block is centred and scaled to unit length by `unit_chain`."""
+        """Task in which the vectors of each extractor are centred and scaled to length 1 before they are joined."""
         if not self.blocks:
             return self
         ends = np.cumsum(list(self.blocks.values()))[:-1]
@@ -146,20 +146,20 @@ class Task:
 
     @cached_property
     def kinds(self) -> dict[str, BoolArray]:
-        """Masks (enrolments, tests) of the kinds of trials; the first kind is the targets."""
+        """Trials of each kind, {kind: (enrolments, tests) mask}; the first kind is that of target trials."""
         kinds = trial_kinds(self.model_labels, self.test_labels)
         listed = self.corpus.trial_mask()
         if listed is not None:
             kinds = {kind: mask & listed for kind, mask in kinds.items()}
         if not any(mask.any() for mask in list(kinds.values())[1:]):
             raise DataError(
-                "the protocol has no non-target trials: add tests of other speakers or phrases"
+                "the protocol has no trial with another speaker or phrase than enrolled: add such tests"
             )
         return kinds
 
 
 def compared_views(corpus: Corpus) -> Views:
-    """Return the views in which every enrolment has a single class; raise an error unless there are two or more."""
+    """Return the views in which every enrolment has a single class; raise `LabelError` if there are fewer than two."""
     views = tuple(corpus.model_labels())
     if len(views) < 2:
         raise LabelError(
@@ -172,7 +172,7 @@ def compared_views(corpus: Corpus) -> Views:
 class ScoringOptions(QuestionArguments, total=False):
     """Options of the method ``llr`` of a scorer.
 
-    scoring : "paper" uses the published formulas
+    scoring : "exact" likelihoods, or the formulas published in the "paper"
     """
 
     scoring: Literal["exact", "paper"]
@@ -180,20 +180,20 @@ class ScoringOptions(QuestionArguments, total=False):
 
 @dataclass(frozen=True)
 class System:
-    """A system of the table.
+    """System that an experiment can fit and evaluate, a row of its table.
 
     Attributes
     ----------
     name : name on the command line
     title : title in the table; ``{0}`` and ``{1}`` are replaced by the first and the second view
-    build : function that returns the bundle to fit to a task
-    question : function that returns the options of scoring for a task
-    enrolment : "average" scores the mean of a profile's vectors as one vector, as the paper does
+    build : function that returns the model to fit, given a task and the settings
+    question : function that returns the options of scoring, given a task and the settings
+    enrolment : "average" scores the mean of a profile's vectors as one vector, as the paper does; "exact" scores all
     llr : whether scores are log-likelihood ratios; Cllr is reported only for these
     published : whether the system uses the published formulas, which require two views
     raw : True: raw vectors; False: principal components; None: not one of the paper's systems
-    by_block : whether the vectors of several extractors remain separate blocks instead of one joined vector
-    usual : whether the system is part of the default table
+    by_block : whether the model gets the vectors of each extractor separately instead of joined after scaling
+    usual : whether the system is one of the default systems
     """
 
     name: str
@@ -208,7 +208,7 @@ class System:
     usual: bool = True
 
     def heading(self, settings: BackendSettings, views: Sequence[str]) -> str:
-        """Return the title with the names of the views; for the paper's systems also the kind of vectors."""
+        """Return the title with the names of the views and, for the paper's systems, "reduced" or "raw" vectors."""
         title = self.title.format(*views)
         if self.raw is None:
             return title
@@ -216,12 +216,15 @@ class System:
         return f"{title}, {vectors}"
 
     def is_random(self, settings: BackendSettings) -> bool:
-        """Whether the initialisation is random."""
+        """Return whether EM starts from random parameters, so that several seeds give several results."""
         return self.raw is not None and _start(settings, self.published) == "random"
 
 
 def _start(settings: BackendSettings, published: bool) -> Literal["random", "moments"]:
-    """Return the initialisation of EM (see `BackendSettings.start`)."""
+    """Return the initialisation of EM for a system (see `BackendSettings.start`).
+
+    published : whether the system uses the published formulas
+    """
     if settings.start == "random" or (settings.start == "published" and published):
         return "random"
     return "moments"
@@ -230,7 +233,17 @@ def _start(settings: BackendSettings, published: bool) -> Literal["random", "mom
 def _paper(
     task: Task, settings: BackendSettings, views: Sequence[str], published: bool = False
 ) -> Bundle:
-    """Build one of the paper's models; ranks are limited to the number of classes minus one."""
+    """Build one of the paper's models: PLDA of one view or of cells, or joint PLDA.
+
+    The rank of a view is at most its number of training classes minus 1.
+
+    Parameters
+    ----------
+    task : vectors with labels
+    settings : sizes and choices
+    views : views of the model; the cell (such as "speaker:phrase") for PLDA of combinations
+    published : whether EM uses the published formulas instead of exact ones
+    """
     rank = settings.paper_rank * len(task.views) // len(views)
     model = MultiviewPLDA(
         {view: min(rank, task.classes[view] - 1) for view in views},
@@ -241,7 +254,7 @@ def _paper(
         tol=0,
         random_state=settings.random_state,
     )
-    # set as an attribute: readings of the published formulas are of no use as public options of the model
+    # an attribute, because these readings of the published formulas are of no use as public options of the model
     body = settings.e_step == "body"
     model.published_em = partial(PublishedEM, body=body, together=settings.m_step == "together")
     chain = None
@@ -252,12 +265,12 @@ def _paper(
 
 
 def published(task: Task, settings: BackendSettings) -> Bundle:
-    """Build joint PLDA with the published formulas."""
+    """Build joint PLDA that is trained with the published formulas."""
     return _paper(task, settings, task.views, published=True)
 
 
 def with_interaction(task: Task, settings: BackendSettings) -> Bundle:
-    """Build joint PLDA with full noise and an interaction view."""
+    """Build joint PLDA with full noise and an interaction view, such as "speaker:phrase"."""
     ranks = {}
     for view in (*task.views, task.cell):
         largest = MAX_CELL_RANK if view == task.cell else MAX_VIEW_RANK
@@ -291,7 +304,10 @@ def committee(task: Task, settings: BackendSettings) -> Bundle:
 
 
 def phrase_known(task: Task, settings: BackendSettings) -> ScoringOptions:
-    """Return the claimed phrase of each enrolment as a known class; empty if training contains none of the phrases."""
+    """Return the scoring options by which the phrase of each enrolment is a known class of training.
+
+    They are empty if training contains none of the enrolled phrases.
+    """
     view = task.views[1]
     claimed = task.model_labels[view]
     if not np.isin(claimed, task.train_labels[view]).any():
@@ -300,7 +316,7 @@ def phrase_known(task: Task, settings: BackendSettings) -> ScoringOptions:
 
 
 def exact_score(task: Task, settings: BackendSettings) -> ScoringOptions:
-    """Return the options of exact scoring: priors of the hypotheses, if set."""
+    """Return the scoring options of exact joint PLDA: the priors of the hypotheses, if the settings have any."""
     if not settings.priors:
         return {}
     speaker, phrase = task.views
@@ -309,12 +325,12 @@ def exact_score(task: Task, settings: BackendSettings) -> ScoringOptions:
 
 
 def published_score(task: Task, settings: BackendSettings) -> ScoringOptions:
-    """Return the options of the paper's score of all views."""
+    """Return the scoring options for the paper's formula of the score for the same speaker and phrase."""
     return {"scoring": "paper", **exact_score(task, settings)}
 
 
 def speaker_alone(task: Task, settings: BackendSettings) -> ScoringOptions:
-    """Return the options of the score in the paper's appendix: same speaker, any phrase."""
+    """Return the scoring options for the formula in the paper's appendix: the same speaker, any phrase."""
     return {"scoring": "paper", "same": task.views[0]}
 
 
@@ -418,12 +434,17 @@ COMPARED = (
 
 
 def systems_named(names: Sequence[str], views: int = 2) -> list[System]:
-    """Return systems in the order of the table.
+    """Return the chosen systems in the order of the table.
 
     Parameters
     ----------
     names : names of systems or groups; empty: the default systems
-    views : number of views of the corpus; systems with the published formulas are omitted unless it is 2
+    views : number of views of the corpus; systems with the published formulas are left out unless it is 2
+
+    Raises
+    ------
+    ParameterError
+        A name is unknown, or no system is left.
     """
     unknown = [name for name in names if name not in SYSTEMS and name not in GROUPS]
     if unknown:
@@ -437,19 +458,23 @@ def systems_named(names: Sequence[str], views: int = 2) -> list[System]:
         if is_chosen and (views == 2 or not system.published):
             systems.append(system)
     if not systems:
-        raise ParameterError(f"{', '.join(chosen)}: expected a corpus with two views; got {views}")
+        raise ParameterError(
+            f"the published formulas of {', '.join(sorted(chosen))} need a corpus with two views; got {views}: choose "
+            "other systems"
+        )
     return systems
 
 
 def run_system(system: System, task: Task, settings: BackendSettings) -> tuple[Names, Bundle]:
-    """Fit a system to a task and score its trials.
+    """Fit a system to the training vectors of a task, and score all pairs of enrolments and tests.
 
-    One BLAS thread is used: the products are small, and sums must not depend on the number of cores. Warnings about
-    capped ranks and about EM without convergence are suppressed; a warning about calibration with few speakers is not.
+    One BLAS thread is used, because the products are small, and because sums must not depend on the number of cores.
+    Warnings about reduced ranks and about EM without convergence are suppressed; a warning about calibration with few
+    speakers is not.
 
     Returns
     -------
-    scores (enrolments, tests), and the fitted bundle
+    (enrolments, tests) scores, and the fitted model
     """
     if system.raw:
         settings = replace(settings, reduce=0)
@@ -478,7 +503,10 @@ def run_system(system: System, task: Task, settings: BackendSettings) -> tuple[N
 def _calibrated(
     bundle: Bundle, profiles: Profiles, test: Names, question: QuestionArguments
 ) -> Names:
-    """Return calibrated scores (enrolments, tests), computed in blocks of tests to limit memory."""
+    """Return the (enrolments, tests) calibrated LLRs, computed for `TESTS_PER_BLOCK` tests at a time to limit memory.
+
+    test : (tests, D) test vectors
+    """
     scores = np.empty((len(profiles), len(test)), dtype=np.float32)
     for start in range(0, len(test), TESTS_PER_BLOCK):
         columns = slice(start, start + TESTS_PER_BLOCK)

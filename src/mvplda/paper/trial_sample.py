@@ -1,4 +1,4 @@
-"""Sample of trials on which all systems of an experiment are compared."""
+"""Random sample of trials, the same for all systems of an experiment, for intervals and comparisons."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .experiment_settings import EvaluationSettings
 from .systems import Task
 
 MAX_TRIALS = 2_000_000
-"""Largest sample of trials per kind; error rates use all trials."""
+"""Maximum number of sampled trials per kind; error rates use all trials."""
 
 
 @dataclass(frozen=True)
 class TrialSample:
-    """Sample of the trials for intervals and comparisons, the same for every system.
+    """Sample of n trials for intervals and comparisons, the same for every system.
 
-    positions : (n,) indices into the flattened score matrix
-    kinds : {kind: (n,) mask}
-    weights : {kind: number of trials that each sampled trial represents}
-    people : (n,) numbers of the enrolled speakers, and of the tested speakers
+    positions : (n,) indices of the trials in the flattened (enrolments, tests) score matrix
+    kinds : {kind of trial: (n,) mask of its trials}
+    weights : {kind of trial: number of trials that each sampled trial represents}
+    people : (n,) number of each trial's enrolled speaker, and (n,) number of its tested speaker
     """
 
     positions: IntArray
@@ -35,7 +35,7 @@ class TrialSample:
 
     @classmethod
     def of(cls, task: Task, max_trials: int = MAX_TRIALS) -> TrialSample:
-        """Draw at most `max_trials` trials of every kind."""
+        """Draw at most `max_trials` trials of every kind from a verification task."""
         # a fixed seed: all systems are compared on the same trials
         rng = np.random.default_rng(0)
         sampled = []
@@ -60,7 +60,11 @@ class TrialSample:
         return cls(positions, kinds, weights, (codes[row], codes[len(enrolled) + column]))
 
     def of_enrolments(self, mask: BoolArray, n_tests: int) -> TrialSample:
-        """Return the sampled trials of the enrolments in a mask (enrolments,)."""
+        """Return the sampled trials of some enrolments.
+
+        mask : (enrolments,) mask of these enrolments
+        n_tests : number of tests, the columns of the score matrix
+        """
         chosen = mask[self.positions // n_tests]
         kinds = {kind: trials[chosen] for kind, trials in self.kinds.items()}
         enrolled, tested = self.people
@@ -68,11 +72,14 @@ class TrialSample:
         return TrialSample(self.positions[chosen], kinds, self.weights, people)
 
     def scores(self, matrix: Names) -> Names:
-        """Return the scores (n,) of the sampled trials from the matrix of all scores."""
+        """Return the (n,) scores of the sampled trials from the (enrolments, tests) score matrix."""
         return matrix.reshape(-1)[self.positions]
 
     def intervals(self, scores: Names, settings: EvaluationSettings) -> Intervals | None:
-        """Return intervals over speakers, or None if they are disabled or there are too few speakers."""
+        """Return intervals of error rates over speakers; None if they are disabled or there are too few speakers.
+
+        scores : (n,) scores of the sampled trials
+        """
         if not settings.resamples:
             return None
         try:
@@ -83,7 +90,10 @@ class TrialSample:
     def compare(
         self, scores: Names, reference: Names, settings: EvaluationSettings
     ) -> SystemComparison:
-        """Compare the error rates of two systems on the same resamples of speakers."""
+        """Compare the error rates of two systems on the same resamples of speakers.
+
+        scores, reference : (n,) scores of the sampled trials by the two systems
+        """
         return compare_systems(
             scores,
             reference,
