@@ -175,7 +175,7 @@ def test_standard_input_stands_for_one_file(root):
         main, [str(word) for word in words], input=(root / "x.npz").read_bytes()
     )
     assert done.exit_code == 1
-    assert "standard input (-) was read already: use it for one file only" in done.stderr
+    assert "standard input (-) was read already: pass - for one input only" in done.stderr
 
 
 def test_ids_and_numbers_of_profiles_are_refused_in_words(root):

@@ -514,7 +514,7 @@ def test_names_with_blanks_and_umlauts(place):
     assert "--model 'aus gang'" in done.output
     assert ProfileBook("aus gang").counts() == {"José María": 1, "Übel Ö": 1}
     refused = run("extract", "all", "-o", "x.npz", *NET)
-    assert (refused.exit_code, "cannot be written as an id" in refused.output) == (1, True)
+    assert (refused.exit_code, "cannot be written" in refused.output) == (1, True)
     assert not (place / "x.npz.unfinished").exists()
 
 

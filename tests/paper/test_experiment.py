@@ -297,7 +297,7 @@ def test_blocks_of_a_file_are_concatenated(tmp_path):
     for block in (joined.test[:, :12], joined.train[:, 12:]):
         np.testing.assert_allclose(np.linalg.norm(block, axis=1), 1, rtol=1e-5)
     np.savez(tmp_path / "w.npz", X=X, ids=[f"other{i}" for i in range(len(X))])
-    with pytest.raises(LabelError, match="no vector, the first is '0'"):
+    with pytest.raises(LabelError, match="no vector; the first is '0'"):
         read_corpus_vectors(corpus, [tmp_path / "w.npz"])
 
 

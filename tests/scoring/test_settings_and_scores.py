@@ -145,5 +145,5 @@ def test_a_trial_of_two_kinds_is_an_error():
     kinds = ["target", "nontarget", "nontarget"]
     again = match(Trials(["a", "a", "b", "a"], ["x", "y", "x", "x"], [*kinds, "target"]), scores)
     assert again.score.tolist() == [1.0, 2.0, 3.0, 1.0]
-    with pytest.raises(LabelError, match="listed with two kinds, the first is 'a x'"):
+    with pytest.raises(LabelError, match="listed with two kinds; the first is 'a x'"):
         match(Trials(["a", "a", "b", "a"], ["x", "y", "x", "x"], [*kinds, "nontarget"]), scores)
