@@ -710,26 +710,11 @@ def kaldi_adaptation() -> list[str]:
 
 
 def beyond_speech(
-    part: str,
-    rows: Callable[[list[dict[str, Any]]], Rows] = error_rows,
-    shown: Sequence[str] = (),
+    part: str, rows: Callable[[list[dict[str, Any]]], Rows] = error_rows
 ) -> list[str]:
-    """Return a table of the study of handwriting and faces.
-
-    shown : systems; empty: all
-    """
+    """Return a table of the study of handwriting and faces."""
     head, *cells = rows(_read("beyond-speech/results.json")["rows"][part])
-    return _lines(head, [row for row in cells if not shown or row[0] in shown])
-
-
-FACES = (
-    "PLDA (person x pose), diagonal",
-    "two views, diagonal",
-    "PLDA (person x pose), full",
-    "two views, full",
-    "three views, full",
-)
-"""Systems that the page shows; the complete table is beside the results."""
+    return _lines(head, cells)
 
 
 CORPORA_OF_COPIES = {
@@ -914,7 +899,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "spoof detectors, all": lambda: spoof_detector(spoof_tables.complete, 3),
     "spoof detector, in use": lambda: spoof_detector(spoof_tables.in_use),
     "handwriting": lambda: beyond_speech("handwriting"),
-    "faces": lambda: beyond_speech("faces", shown=FACES),
+    "faces": lambda: beyond_speech("faces"),
     "shares of the variance": lambda: beyond_speech("variances", variance_rows),
     "choices": choices,
     "settings": settings,
@@ -953,6 +938,7 @@ RECORDS = [
             "wrong-take",
         )
     ),
+    RESULTS / "beyond-speech/README.md",
     ROOT / "benchmarks/results/interval_coverage.md",
 ]
 """Complete tables, beside the results that they show."""
