@@ -130,7 +130,7 @@ class AmountCalibrator(Calibrator):
         test_speakers: ArrayLike | None = None,
     ) -> Self:
         if not 0 < self.quantile < 1:
-            raise ParameterError(f"expected a quantile between 0 and 1; got {self.quantile}")
+            raise ParameterError(f"quantile must be between 0 and 1; got {self.quantile}")
         hypotheses = list(logs)
         raw, joint = _raw_llrs(logs)
         truth = check_truth(truth, len(joint), len(hypotheses))

@@ -306,7 +306,7 @@ def check_truth(truth: ArrayLike, n_trials: int, n_hypotheses: int) -> IntArray:
         )
     if len(np.unique(indices)) < 2:
         raise DataError(
-            "truth must contain at least two hypotheses, such as targets and impostors; all trials are of the same"
+            "truth must contain at least two hypotheses, such as targets and impostors; all trials have the same one"
         )
     if indices.min() < 0 or indices.max() >= n_hypotheses:
         raise DataError(

@@ -312,7 +312,7 @@ def _decide_halves(
     if failed:
         verdict = "reject"
     elif SPOOF in probabilities and point.verdict(llr) != "accept":
-        # the views are those of a recording that is no spoof
+        # verdicts of views assume a genuine recording; the joint LLR includes spoofs
         verdict = point.verdict(llr)
     elif all(view_verdict == "accept" for view_verdict in views.values()):
         verdict = "accept"

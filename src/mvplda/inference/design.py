@@ -502,7 +502,7 @@ def _diagnose_pair(
     if ":" in a + b:
         return lines, problems
 
-    # Classes of both views are nodes, filled cells are edges.
+    # Graph: the classes of both views are nodes; two classes that share vectors are joined by an edge.
     graph: sparse.coo_array = sparse.block_array([[None, table], [table.T, None]])  # type: ignore[list-item]
     components = int(connected_components(graph, directed=False)[0])
     joined = "connected" if components == 1 else f"{components} separate parts"

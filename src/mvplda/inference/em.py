@@ -260,7 +260,7 @@ def posterior(design: Design, parameters: Parameters) -> Posterior:
     mean_LB = p.mean @ LB
     system = Elimination(design, G, slices)
 
-    # The leaf's means stay in `leaf`, which may hold one Gram matrix for all classes of one count.
+    # The leaf's means stay in `leaf`, which may hold one Gram matrix for all classes of equal size.
     leaf_kind = LeafGrams if design.by_count else LeafRows
     leaf = leaf_kind(design, system.delta, LB[:, slices[e]], mean_LB[slices[e]])
     right = {

@@ -347,7 +347,7 @@ class Elimination:
             if self._by_products:
                 continue
             flat[l, m] = xp.permute(V, (0, 2, 1, 3)).reshape(J * K, r * q)
-            # phi_nu of two rest views: the blocks of V, weighted by the Gram table of the count.
+            # phi_nu of two rest views: blocks of V, weighted by the products of counts of leaf classes of size nu
             gram = xp.cached_columns(self.design.grams[l, m], slice(0, J * K))
             set_both(phi, columns[l], columns[m], (gram @ flat[l, m]).reshape(-1, r, q))
         if self._by_products:
@@ -444,7 +444,7 @@ class Elimination:
         if self.root is not None:
             parent = self.design.leaf_tables[self.root.view].indices
             root_pattern = self.root.tables.pattern[parent]
-        # Several arrays with this many numbers per class exist at once.
+        # eight: about as many arrays of this size exist at once
         step = max(1, CHUNK_ELEMENTS // (8 * max(self.ranks) * max(self.n_rest, r_e)))
         covariances = []
         for start in range(0, n_leaves, step):

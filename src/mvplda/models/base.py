@@ -185,7 +185,9 @@ class BaseScorer(Persistent):
         Empty if classes become known by enrolment and none is enrolled yet. `LabelError` if the
         scorer never has known classes of this view.
         """
-        raise LabelError(f"this {type(self).__name__} has no known classes of view {view!r}")
+        raise LabelError(
+            f"this {type(self).__name__} has no known classes of view {view!r}: leave the view out of known="
+        )
 
     def training_classes(self) -> dict[str, Names]:
         """Return the names of the training classes, {view: names}; empty if the scorer has none."""

@@ -216,7 +216,7 @@ class Committee(BaseScorer, BaseEstimator):
                 )
             if not (np.isfinite(weight) and weight >= 0):
                 raise ParameterError(
-                    f"a weight must be a number of at least 0; got {weight!r} for {name!r}"
+                    f"a weight must be a number of at least 0; got {weight!r} for expert {name!r}"
                 )
             weights[term] = float(weight)
         return weights
@@ -247,7 +247,7 @@ class Committee(BaseScorer, BaseEstimator):
         evidence = []
         kinds = []
         for number, trials in enumerate(folds, 1):
-            # without the classes of this fold
+            # a committee that is not trained on the classes of this fold
             committee = clone(self).set_params(weights=None, callback=None, verbose=0)
             training_labels = {view: column[trials.train] for view, column in labels.items()}
             committee.fit(X[trials.train], training_labels)
@@ -292,7 +292,7 @@ class Committee(BaseScorer, BaseEstimator):
         evidence = []
         for name, term in self._all_terms():
             weights = {other: float(other == term) for other in self._weighted_terms(name)}
-            # an empty cache, because the pair terms differ
+            # an empty cache, because cached values belong to other pair terms
             term_comparison = replace(
                 comparison,
                 pair_terms=self._joint_terms({name: weights}, views),

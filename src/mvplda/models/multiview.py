@@ -306,7 +306,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
             problems.append((ConvergenceWarning, text))
         problems = [problem for problem in problems if problem[0] not in kind.needless]
         for category, text in problems:
-            # attributed to the caller of `fit`
+            # the stack level attributes the warning to the caller of `fit`
             warnings.warn(text, category, stacklevel=3)
         self.diagnostics_ = Diagnostics(tuple(lines), tuple(text for _, text in problems))
         return self
@@ -423,7 +423,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
 
         statistics : the training data, for the names of the classes
         """
-        # results of an earlier fit
+        # remove results of an earlier fit
         for name in LAZY_ATTRIBUTES:
             self.__dict__.pop(name, None)
         self._fitted = fit

@@ -335,7 +335,7 @@ class _Search:
             before = best
             for view, grid in grids.items():
                 step = grid.index(best[view])
-                # the nearest ranks first: larger ones, or else smaller ones
+                # try larger ranks, nearest first; if none is better, smaller ones
                 for path in (grid[step + 1 :], grid[:step][::-1]):
                     start = best
                     for rank in path:
@@ -382,7 +382,7 @@ class _Search:
         key = (structure, noise, tuple(ranks.items()), strength)
         if key in self.candidates:
             return self.candidates[key]
-        # moments suffice for a prior
+        # with a prior, the moment start is accurate enough without EM
         max_iter = ITERATIONS if strength is None else 0
         scores = []
         with warnings.catch_warnings():

@@ -235,7 +235,8 @@ class Answer:
         different = [value for h, value in values.items() if view not in h]
         if not same or not different:
             raise LabelError(
-                f"the answer has no LLR of view {view!r}: the question fixes it, or the model has no such view"
+                f"the answer has no LLR of view {view!r}, because the question fixes the view or the model has no such "
+                f"view; views with an LLR: {list(self.views)}"
             )
         return same, different
 
@@ -252,7 +253,7 @@ class Answer:
         """
         if len(index) != self.llr.ndim:
             raise DataError(
-                f"take expects {self.llr.ndim} number(s) for an answer of shape {self.llr.shape}; got {index}"
+                f"Answer.take expects {self.llr.ndim} number(s) for an answer of shape {self.llr.shape}; got {index}"
             )
         claims = {view: np.asarray(names[index]) for view, names in self.claims.items()}
         countermeasure = None

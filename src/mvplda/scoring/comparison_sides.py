@@ -130,7 +130,7 @@ class GroupSide:
         offset : number, or (n,), added to the one-sided terms
         dtype : "float32" or "float64"
         """
-        # array offsets belong to one call
+        # factors with an array as offset serve a single call: do not cache them
         if self._cached_factors is None or not isinstance(offset, float):
             return self._make_factor(terms, offset, dtype)
         key = (self.is_enrolled, dtype, offset, *(term.key for term in terms))
@@ -160,7 +160,7 @@ class GroupSide:
                 block = term.weight * block
             blocks.append(block)
         size = largest(sizes)
-        # written so that NaN is refused, too
+        # `not size <=` instead of `size >`, to refuse NaN too
         if not size <= FLOAT64_LIMIT:
             self._refuse(np.flatnonzero(~(to_host(sizes) <= FLOAT64_LIMIT)))
         width = sum(block.shape[1] for block in blocks)

@@ -195,7 +195,7 @@ def best_rows(log_ratios: LogRatios, top: int) -> tuple[torch.Tensor, torch.Tens
     The lanes with the highest maxima contain the best rows (see `JointScorer.lane_maxima`). Only
     these lanes are scored again, so that the matrix is not stored.
     """
-    # the kernel keeps the best columns of each row: exchange both
+    # the kernel returns the best columns per row: exchange rows and columns for the best rows per column
     scorer = JointScorer(log_ratios, strip=32, exchanged=True)
     maxima = scorer.lane_maxima()
     lanes = maxima.topk(min(top, maxima.shape[1]), dim=1).indices

@@ -405,7 +405,7 @@ class LatentTerms:
         if known.alike:
             scale = known.scale if latents is None else known.scale[:, latents]
             return self.space.whitened @ scale
-        # the scale is I
+        # without training classes the scale is the identity
         if latents is None:
             return self.space.whitened
         return self.space.whitened.take(latents, axis=1)

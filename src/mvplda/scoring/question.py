@@ -81,7 +81,9 @@ class Question:
                 )
         if self.spoof_prior is not None:
             if self.countermeasure is None:
-                raise ParameterError("spoof_prior requires countermeasure=: pass both")
+                raise ParameterError(
+                    "spoof_prior= requires countermeasure=: pass both, or leave spoof_prior out"
+                )
             if not 0 <= self.spoof_prior <= 1:
                 raise ParameterError(
                     f"spoof_prior must be a number in [0, 1], the share of spoofs; got {self.spoof_prior!r}"
@@ -269,7 +271,8 @@ class Question:
             rest = sum(weights[h] for h in others)
             if not rest > 0:
                 raise ParameterError(
-                    "a countermeasure needs a hypothesis against the question: give one a positive prior"
+                    "countermeasure= needs a hypothesis against the question: give at least one of them a positive "
+                    "weight in priors="
                 )
             shares |= {h: weights[h] * (1 - self.spoof_share) for h in others}
             shares[SPOOF,] = self.spoof_share * rest

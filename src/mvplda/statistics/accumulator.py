@@ -114,7 +114,7 @@ class Sums:
         """Return the sum over vectors x of (x - mean)(x - mean)', or its diagonal if the scatter is diagonal."""
         if not self.has_products:
             return self.scatter - 2 * mean * self.total + self.n * mean**2
-        # Both mixed terms take half of n mean mean'.
+        # each of the two mixed terms gets half of n mean mean'
         cross = self.xp.outer(self.total - self.n / 2 * mean, mean)
         return self.scatter - cross - cross.T
 
@@ -329,7 +329,7 @@ class Accumulator:
         tables = {
             (k, l): pairs.table((sizes[k], sizes[l])) for (k, l), pairs in self._pairs.items()
         }
-        # Every vector is in one class of any view.
+        # each vector is in exactly one class per view, so the class sums of one view add up to the total
         total = self._sums[0].sum(axis=0)
         counts = tuple(self._counts)
         result = Sums(self.n, total, scatter, counts, tuple(self._sums), tables)

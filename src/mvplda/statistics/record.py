@@ -334,7 +334,9 @@ class SufficientStatistics(Persistent):
             )
             # SciPy does not check row ends; wrong ones would make it read and write outside the arrays.
             if ends[0] != 0 or ends[-1] != len(indices) or np.diff(ends).min() < 0:
-                raise ValueError(f"the table of {a!r} by {b!r} has invalid row ends")
+                raise ValueError(
+                    f"the table of vectors shared by {a!r} and {b!r} has invalid row ends: the file is damaged"
+                )
             shape = (len(counts[a]), len(counts[b]))
             pairs[a, b] = sparse.csr_array((data, indices, ends), shape=shape)
         return cls(
@@ -368,7 +370,7 @@ class SufficientStatistics(Persistent):
         for array, shape in arrays:
             if array.shape != shape or array.dtype != np.float64:
                 raise ValueError(
-                    f"expected an array {shape} of float64; got {array.shape} of {array.dtype}"
+                    f"the file must hold an array {shape} of float64; got {array.shape} of {array.dtype}"
                 )
         if set(self.cooccurrence) != set(combinations(self.views, 2)):
             raise ValueError(

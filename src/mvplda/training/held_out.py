@@ -467,7 +467,7 @@ def calibrate_on_held_out(
             question = Question(same, known=known or None)
             key = question_key(question, views)
             calibrations[key] = fitted
-            # as in `Bundle.answer`
+            # near matches count only if their view is in question, as in `Bundle.answer`
             usable_matches = (
                 near_matches if near_matches is not None and near_matches.view in same else None
             )
