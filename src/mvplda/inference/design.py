@@ -47,7 +47,7 @@ DENSE_GRAM_ELEMENTS = 2**24
 """Largest number of elements for which a table of count products (`Design.grams`) may be stored as a dense array."""
 
 MANY_ENTRIES = 2.0**24
-"""Number of entries above which the E step may avoid `Design.grams` and multiply sparse count tables instead."""
+"""Number of entries of `Design.grams` above which the E step may multiply sparse count tables instead."""
 
 FILLED = 0.1
 """Share of nonzero entries from which a sparse table is multiplied as a dense matrix."""

@@ -213,8 +213,8 @@ class RootTables:
 
         l, m : rest views with J and K classes
         run : range of h groups
-        return : (h * A * A, J * K) sparse; a row per group and pair of slots for nu and nu' (see
-            the module), a column per pair (j, k)
+        return : (h * A * A, J * K) sparse; a row per group and pair of sizes (nu, nu'), of which
+            every group has A slots, a column per pair (j, k)
         """
         key = (l, m, run.start, run.stop)
         if key in self._pair_tables:
@@ -260,8 +260,8 @@ class RootTables:
     def _patterns(self, run: slice) -> slice:
         """Return the range of patterns that belong to a range of groups.
 
-        The root is the view that is eliminated second. A group holds root classes with equally many
-        leaf classes of every size. Root classes of one pattern have equal rows in `RootTables`.
+        Root classes of one pattern have equal counts in all tables; a group consists of consecutive
+        patterns. The root is the view that is eliminated second.
         """
         first, last = np.searchsorted(self.group, [run.start, run.stop])
         return slice(int(first), int(last))
@@ -457,7 +457,7 @@ class Root:
         return self.xp.cached_table(table) if self.tables.keeps_pairs else self.xp.table(table)
 
     def _columns(self, l: int, run: Run) -> slice:
-        """Return the columns of rest view l in the blocks of a run.
+        """Return the columns of rest view l in the coupling blocks `Run.blocks`.
 
         The root is the view eliminated second; the rest are the views solved last, together. A run
         is a range of consecutive groups.

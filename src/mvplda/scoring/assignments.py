@@ -62,7 +62,7 @@ class CellTable:
 
 @dataclass(frozen=True)
 class ProfileGroup:
-    """Profiles with equal cell tables.
+    """Profiles with equal cell tables: equal numbers of vectors per cell, and cells that share classes alike.
 
     table : the common cell table
     profiles : (p,) numbers of the profiles
@@ -99,7 +99,7 @@ class ProfileGroup:
 def group_profiles(
     profiles: Profiles, base: Views, names: Mapping[str, IntArray]
 ) -> Iterator[ProfileGroup]:
-    """Yield groups of profiles with equal cell tables.
+    """Yield groups of profiles with equal cell tables: numbers of vectors per cell, and classes that cells share.
 
     profiles : all profiles of a side
     base : base views
@@ -133,6 +133,8 @@ def _split_by_table(
     rows: IntArray,
 ) -> Iterator[ProfileGroup]:
     """Divide profiles with equal numbers of cells into groups with equal cell tables.
+
+    A cell table holds the number of vectors per cell, and which cells share a class.
 
     weights : (R,) number of vectors of every cell
     codes : {view: (R,) class code of every cell}
@@ -281,7 +283,7 @@ def enrolled_training_classes(
 ) -> TrainingClasses:
     """Return the training class of each class of an enrolled profile, per base view; -1: none.
 
-    table : cell table of the profile
+    table : cells of the profile and the classes that they share
     view_labels : {base view: use of its labels}
     """
     by_view = zip(table.base, table.names, strict=True)
@@ -296,12 +298,12 @@ def possible_assignments(
     test: CellTable,
     view_labels: Mapping[str, ViewLabels],
 ) -> list[Assignment]:
-    """Return the assignments that a hypothesis allows, with weights that add up to 1.
+    """Return the assignments of classes (which are the same) that a hypothesis allows; their weights add up to 1.
 
     Parameters
     ----------
     hypothesis : views whose classes the two sides share
-    enrol, test : cell tables of the two sides
+    enrol, test : cells of the two sides and the classes that they share
     view_labels : {base view: use of its labels}
 
     Raises

@@ -46,7 +46,7 @@ from .pair_terms import PairTerm, PairTerms
 from .question import Hypothesis, HypothesisWeights, LikelihoodRatio
 
 MAX_CACHED_TABLE_PAIRS = 2**12
-"""Number of combinations (hypothesis, enrolled cell table, test cell table) whose assignments of classes are cached."""
+"""Number of (hypothesis, enrolled `CellTable`, test `CellTable`) whose assignments of classes are cached."""
 
 
 MAX_CACHED_ASSIGNMENTS = 2**6
@@ -111,8 +111,10 @@ class Comparison:
         return bool(self.enrol.names)
 
     def blocks(self) -> Iterator[tuple[GroupSide, GroupSide]]:
-        """Yield the score matrix in blocks, as pairs (enrolled group, test group); all profiles of
-        a group have equal cell tables.
+        """Yield the score matrix in blocks, as pairs (enrolled group, test group).
+
+        All profiles of a group have equal numbers of vectors per cell, and cells that share classes
+        alike.
         """
         # every enrolled group is prepared once, for all groups of tests
         enrolled = [GroupSide(self, self.enrol, group) for group in self.groups(self.enrol)]
@@ -135,7 +137,10 @@ class Comparison:
                 yield group.subset(slice(start, start + step))
 
     def groups(self, side: ComparisonSide) -> list[ProfileGroup]:
-        """Group the profiles of a side by cell table; the result is cached unless classes have names."""
+        """Group the profiles of a side by `CellTable` (cells and the classes that they share).
+
+        The result is cached unless classes have names.
+        """
         profiles = side.profiles
         if side.names:
             return list(group_profiles(profiles, self.pair_terms.base, side.names))
@@ -232,7 +237,9 @@ class Comparison:
         return {classes: below_top[:, k] for k, classes in enumerate(offsets)}
 
     def _assignments(self, h: Hypothesis, enrol: CellTable, test: CellTable) -> list[Assignment]:
-        """Return the assignments of classes that hypothesis h allows for two cell tables; short lists are cached."""
+        """Return the assignments of classes that hypothesis h allows for profiles with these cells;
+        short lists are cached.
+        """
         cache = self.cache.assignments
         key = (h, enrol, test, self._label_keys)
         assignments = cache.get(key)

@@ -1,4 +1,4 @@
-"""Sides of a comparison, prepared by the scorer: one-sided terms, and factors of matrix products."""
+"""Sides of a comparison as the scorer needs them: terms of one side, and factors of matrix products."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -54,8 +54,8 @@ class SideFactor(NamedTuple):
 class ScoringCache:
     """Results that a scorer reuses between calls; all of them can be computed again.
 
-    assignments : possible assignments of classes, by hypothesis, cell tables and labels
-    groups : groups of profiles with equal cell tables, by set of profiles
+    assignments : possible assignments of classes, by hypothesis, cells of both sides and labels
+    groups : groups of profiles with equal cells, by set of profiles
     factors : factors of matrix products, by set of profiles
 
     Entries of a set of profiles are dropped together with it.
@@ -80,7 +80,7 @@ class ComparisonSide(NamedTuple):
 
 
 class GroupSide:
-    """Group of n profiles on one side of a comparison, with equal cell tables, prepared by the scorer.
+    """Group of n profiles on one side of a comparison, with equal cells and shared classes, as scorers need it.
 
     prepared : representation of the scorer, see `PairTerms.prepare`
     training_classes : training class of each class of the profiles, by its name
@@ -108,7 +108,7 @@ class GroupSide:
         self._one_sided: dict[Hashable, tuple[list[QuadraticTerm], AnyArray]] = {}
 
     def evaluate(self, terms: Iterable[QuadraticTerm]) -> AnyArray:
-        """Return the sum of the values of one-sided terms, (n,)."""
+        """Return, for each of the n profiles of the group, the sum of one-sided terms, (n,)."""
         return sum((term.evaluate(self._squares) for term in terms), self.zeros)
 
     def one_sided(self, terms: Sequence[PairTerm]) -> AnyArray:

@@ -22,7 +22,7 @@ FACTOR_RANGE = 256.0
 """Largest absolute value of a split factor; factors are scaled to it before the split."""
 
 MAX_WIDTH = 256
-"""Largest number of columns of a split factor: three times the number of shared latents, of which 85 fit."""
+"""Largest number of columns of a split factor; it has three columns per shared latent, so that 85 latents fit."""
 
 
 @triton.jit
@@ -47,8 +47,8 @@ def _joint_kernel(  # type: ignore[no-untyped-def]
 
     Arguments that start with n belong to the product of the numerator, those with a and b to the
     two products of the denominator: split factors of both sides, one-sided terms of both sides, and
-    the scale. With BEST_ONLY the kernel writes the largest score of each row and lane (see
-    `JointScorer.lane_maxima`), else all scores.
+    the scale. With BEST_ONLY the kernel writes the largest score of each row and lane (subset of
+    columns, see `JointScorer.lane_maxima`), else all scores.
     """
     program = tl.program_id(0)
     tile, strip = program // n_strips, program % n_strips
@@ -174,7 +174,12 @@ class JointScorer:
         return out
 
     def lane_columns(self, lanes: torch.Tensor) -> torch.Tensor:
-        """Return the column numbers in each lane, (..., strip); numbers beyond the last column are to be ignored."""
+        """Return the column numbers in each lane, (..., strip); ignore numbers beyond the last column.
+
+        A lane is the subset of columns at the same position in `strip` consecutive tiles.
+
+        lanes : (...) numbers of lanes
+        """
         first = lanes // COLUMNS * (COLUMNS * self.strip) + lanes % COLUMNS
         return first[..., None] + COLUMNS * torch.arange(self.strip, device=lanes.device)
 
@@ -216,8 +221,9 @@ def best_rows(log_ratios: LogRatios, top: int) -> tuple[torch.Tensor, torch.Tens
 
 
 def _dots(product: TermProduct, columns: slice, rows: torch.Tensor) -> torch.Tensor:
-    """Return the values of a product for these rows in each column, (columns, rows per column).
+    """Return pair terms from their factors, for a list of rows per column: (columns, rows per column).
 
+    product : factors of the pair terms
     rows : (columns, rows per column) row numbers; may differ between columns
     """
     return torch.einsum("crw,cw->cr", product.left[rows], product.right[columns])

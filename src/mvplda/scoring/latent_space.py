@@ -68,9 +68,9 @@ class LatentSpace:
 
 
 class Layout:
-    """Positions of the latents of all classes of a cell table, side by side in one vector of length `width`.
+    """Positions of the latents of all classes of a profile's cells, side by side in one vector of length `width`.
 
-    table : the cell table
+    table : cells of the profile, and the classes that they share
     is_cell : True if the table has a single cell
     key : cache key; tables with equal keys have equal evidence matrices
     blocks : {(view number, class numbers in its base views): slice of the latents of this class}
@@ -196,9 +196,9 @@ class Substitution:
         return scale
 
     def apply(self, precision: Array) -> Array:
-        """Return the evidence matrix of the new latents z~: scale' `precision` scale.
+        """Return the evidence matrix after the change of variables: scale' `precision` scale, (width, width).
 
-        precision : (width, width) evidence matrix of z
+        precision : (width, width) evidence matrix before it
         """
         # without training classes the scale is I: spare wide profiles the products
         if not self.alike:
@@ -206,7 +206,11 @@ class Substitution:
         return symmetric_part(self.scale.T @ precision @ self.scale)  # (V6)
 
     def cells(self, layout: Layout) -> Sequence[Array]:
-        """Return the evidence matrix (r, r) of the new latents z~ for each cell of a layout."""
+        """Return the evidence matrix (r, r) of each cell after the change of variables.
+
+        layout : positions of the latents of the side, with the evidence matrix of each cell before
+            it
+        """
         if not self.alike:
             return layout.cells
         # the scale is block-diagonal by class: a cell needs only the block of its own latents
@@ -218,7 +222,7 @@ class Substitution:
 
 @dataclass(eq=False)
 class LatentSide:
-    """Prepared side of a comparison: profiles with one cell table, and their evidence.
+    """Side of a comparison for pair terms of latents: a group of profiles with equal cells, and their evidence.
 
     layout : positions of the latents
     y : (profiles, width) evidence

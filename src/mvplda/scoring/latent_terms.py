@@ -48,12 +48,11 @@ MAX_CACHED_NUMBERS = 2**24
 """Number of elements of all cached matrices (128 MiB) above which the caches are cleared."""
 
 MAX_CACHED_LAYOUTS = 2**12
-"""Number of cell tables whose layouts are cached."""
+"""Number of different cell structures of profiles (`CellTable`) whose positions of latents are cached."""
 
 
 class _TermRecipe(NamedTuple):
-    """Matrices and constants of the pair term (log-ratio) of one assignment of classes, for all
-    profiles of two cell tables.
+    """Matrices and constants of the pair term (log-ratio) of one assignment of classes, for two groups of profiles.
 
     key : cache key of the matrices
     term : matrices of the quadratic form
@@ -142,9 +141,9 @@ class LatentTerms:
         self._cached_numbers = 0
 
     def prepare(self, table: CellTable, y: AnyArray) -> LatentSide:
-        """Return a group of profiles as a prepared side, with evidence on the latents of all their classes.
+        """Return a group of profiles as a `LatentSide`, with evidence on the latents of all their classes.
 
-        table : common cell table of the profiles
+        table : common cells of the profiles, and the classes that they share
         y : (profiles, cells, r) evidence
         """
         layout = self._layouts.get(table)
@@ -220,7 +219,7 @@ class LatentTerms:
 
         Return None if the two sides share no latents: the term is then 0.
 
-        enrol, test : layouts of the two sides
+        enrol, test : positions of the latents of the two sides
         training_classes : training classes of the enrolment
         matches : match of every class of the test
         """
@@ -277,7 +276,7 @@ class LatentTerms:
         keep_t: IntArray,
         key: Hashable,
     ) -> _TermRecipe:
-        """Return the recipe of an assignment if a side has several cells.
+        """Return the matrices of one assignment of classes if a side has several cells.
 
         The latents that the sides do not share are integrated out first, so that the matrices act
         on evidence on the shared latents.

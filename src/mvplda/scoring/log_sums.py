@@ -96,14 +96,14 @@ class TermProduct:
     offsets: OffsetSum | None = None
 
     def block(self, rows: RowIndex, columns: RowIndex) -> AnyArray:
-        """Return the values for every pair of some rows and some columns, (rows, columns)."""
+        """Return the pair terms for every pair of some rows and some columns, (rows, columns)."""
         value = self.left[rows] @ self.right[columns].T
         if self.offsets is not None:
             value += cast(self.offsets.block(rows, columns), dtype_name(value))
         return value
 
     def pairs(self, rows: AnyArray, columns: AnyArray) -> AnyArray:
-        """Return the values for a list of n pairs (row, column), (n,)."""
+        """Return the pair terms for a list of n pairs (row, column), (n,)."""
         value = _row_dots(self.left, self.right, rows, columns)
         if self.offsets is not None:
             value += cast(self.offsets.pairs(rows, columns), dtype_name(value))
@@ -127,7 +127,7 @@ class AssignmentSum:
     constant: float | None = None
 
     def evaluate(self, value_of: Callable[[TermProduct], AnyArray]) -> AnyArray | float:
-        """Return the sum, as an array, or as a number if there are no products.
+        """Return the log-sum: an array, or a number if there are no products.
 
         value_of : function that returns the values of a product
         """

@@ -52,7 +52,7 @@ class QuadraticTerm(NamedTuple):
         return self._replace(key=(expert, self.key), weight=weight * self.weight)
 
     def evaluate(self, squares: dict[Hashable, AnyArray]) -> AnyArray:
-        """Return the values of the term, (n,).
+        """Return the term for each of the n vectors, (n,).
 
         squares : cache of x M x' by key. All assignments of a comparison share it, because their
             training classes change only `linear` and `constant`
@@ -112,7 +112,8 @@ class PairTerms(Protocol):
     """Interface by which a scorer provides pair terms: log-ratios of profile and test, given which
     classes are the same.
 
-    Prepared sides are opaque to the scoring engine.
+    `prepare` returns a group of profiles in the scorer's own representation, which the scoring
+    engine passes back.
 
     base : base views
     is_llr : whether the scores are likelihood ratios
@@ -124,9 +125,9 @@ class PairTerms(Protocol):
     def is_llr(self) -> bool: ...
 
     def prepare(self, table: CellTable, y: AnyArray) -> Any:
-        """Return a group of profiles in the scorer's own representation, a prepared side.
+        """Return a group of profiles in the scorer's own representation, for the other methods.
 
-        table : common cell table of the profiles
+        table : common cells of the profiles, and the classes that they share
         y : (profiles, cells, r) their evidence
         """
         ...
@@ -137,7 +138,7 @@ class PairTerms(Protocol):
 
         The list is empty if the sum is 0.
 
-        side : prepared side
+        side : group of profiles, from `prepare`
         training_classes : training class of each class of the side
         """
         ...
@@ -145,9 +146,11 @@ class PairTerms(Protocol):
     def assignment_terms(
         self, enrol: Any, test: Any, training_classes: TrainingClasses, matches: ClassMatches
     ) -> list[PairTerm]:
-        """Return terms whose sum is the log-ratio of one assignment; the list is empty if the sum is 0.
+        """Return terms whose sum is the log-ratio of profile and test under one assignment of classes.
 
-        enrol, test : prepared sides
+        The list is empty if the sum is 0.
+
+        enrol, test : groups of profiles, from `prepare`
         training_classes : training class of each class of the enrolment
         matches : match of each class of the test
         """
@@ -264,7 +267,7 @@ class ExpertCall(NamedTuple):
 
 
 MAX_CACHED_CALLS = 2**12
-"""Number of assignments of classes for which the calls of experts are cached."""
+"""Number of assignments of classes for which the arguments of the experts (`ExpertCall`) are cached."""
 
 
 class JointTerms:
@@ -295,7 +298,7 @@ class JointTerms:
         return all(expert.pair_terms.is_llr for expert in self.experts)
 
     def prepare(self, table: CellTable, y: AnyArray) -> list[Any]:
-        """Return one prepared side per expert, from its columns of the evidence."""
+        """Return a group of profiles in the representation of each expert, from its columns of the evidence."""
         sides = []
         for expert, view_numbers in zip(self.experts, self._view_numbers, strict=True):
             classes = tuple(table.classes[i] for i in view_numbers)
@@ -331,10 +334,10 @@ class JointTerms:
     def _expert_calls(
         self, training_classes: TrainingClasses, matches: ClassMatches | None
     ) -> list[ExpertCall]:
-        """Return the calls of all experts for one assignment.
+        """Return, for one assignment of classes, the arguments and weights with which the experts compute their terms.
 
         training_classes : training classes of the enrolment, in the committee's numbers
-        matches : match of each class of the test; None: calls for the terms of one side
+        matches : match of each class of the test; None: for the terms of one side
         """
         key = (training_classes, matches)
         calls = self._calls.get(key)
@@ -350,9 +353,10 @@ class JointTerms:
     def _calls_of_expert(
         self, k: int, training_classes: TrainingClasses, matches: ClassMatches | None
     ) -> Iterator[ExpertCall]:
-        """Yield the calls of expert k, with classes and matches in its own views and class numbers.
+        """Yield the arguments and weights with which expert k computes its terms of one assignment.
 
-        training_classes, matches : see `_expert_calls`
+        Classes are converted to the expert's own views and numbers. The parameters are those of
+        `_expert_calls`.
         """
         expert = self.experts[k]
         views = list(zip(expert.pair_terms.base, self._view_numbers[k], strict=True))

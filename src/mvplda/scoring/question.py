@@ -442,8 +442,9 @@ class NearMatches(NamedTuple):
 
     @classmethod
     def concatenate(cls, evidence: Sequence[NearMatches | None]) -> NearMatches | None:
-        """Join the evidence of several lists of trials; entries that are None are skipped, and
-        without others the result is None.
+        """Join the evidence of several lists of trials into one.
+
+        Entries that are None are skipped; the result is None if all are.
         """
         present = [near_matches for near_matches in evidence if near_matches is not None]
         if not present:

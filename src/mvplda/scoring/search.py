@@ -46,7 +46,9 @@ FloatRows = NDArray[np.float32]
 """Array of float32 rows."""
 
 ProfileKind = tuple[CellTable, int]
-"""Kind of index rows: cell table of the profiles, and which of several upper bounds of the LLR the rows compute."""
+"""Kind of index rows: cells of the profiles (`CellTable`), and which of several upper bounds of the
+LLR the rows compute.
+"""
 
 
 class SearchResult(NamedTuple):
@@ -238,7 +240,7 @@ class SearchIndex:
     def _bounds(
         self, profiles: Profiles, tests: Profiles
     ) -> Iterator[tuple[ProfileKind, LlrBound, GroupSide, GroupSide]]:
-        """Yield, for every kind of profile, the kind, its bound of the LLR, and the two prepared sides."""
+        """Yield, for every kind of profile: the kind, an upper bound of its LLR, and both groups of profiles."""
         comparison = self._compare(profiles, tests)
         (group,) = comparison.groups(comparison.test)
         test = GroupSide(comparison, comparison.test, group)

@@ -46,7 +46,7 @@ classes occur again when the model is used, such as phrases.
 """
 
 CHOSEN = "chosen"
-"""Word that the name of a chosen expert adds to that of its extractor."""
+"""Suffix in the name of a chosen expert, after the name of its extractor."""
 
 
 def make_committee(
@@ -270,7 +270,7 @@ def selection_card(selections: Mapping[str, Selection]) -> Card:
 def selection_lines(card: Mapping[str, Any]) -> list[str]:
     """Return one line of text per extractor about its chosen expert.
 
-    card : card of a model, made by `train`
+    card : description of a trained model (`Bundle.card`)
     """
     choices = card.get("choice", {})
     if isinstance(choices, str):

@@ -191,7 +191,7 @@ def train_cosine_floor(
 
 
 def _fit(bundle: Bundle, X: Any, labels: Columns, model: str, progress: bool) -> None:
-    """Fit a bundle, and describe its model and training data on its card.
+    """Fit a bundle, and describe its model and training data in its `card`.
 
     X : (n, D) vectors, or a table with named columns
     model : name of the model
@@ -246,7 +246,7 @@ def _committee_bundle(
     choose: bool,
     progress: bool,
 ) -> Bundle:
-    """Return an unfitted bundle of a committee, whose card describes the choice of experts.
+    """Return an unfitted bundle of a committee; its `card` (description) contains the choice of experts.
 
     settings : keyword arguments of the `Committee`; the other parameters are those of `train`
     """

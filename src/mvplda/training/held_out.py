@@ -267,7 +267,8 @@ class HeldOutModels:
 
         scores : {key of a question: its LLRs}
         fars : false-acceptance rates of the worst kind of impostor, one per operating point
-        return : {key of a question: operating points}, and entries for the model's card
+        return : {key of a question: operating points}, and entries for the model's description
+            (`Bundle.card`)
         """
         points: dict[str, list[OperatingPoint]] = {}
         errors: dict[str, Card] = {}
@@ -412,7 +413,7 @@ def calibrate_on_held_out(
 
     The speakers of each fold are scored by a model trained on the other folds, including the
     weights of a committee. So every speaker is evaluated by a model without data of that speaker.
-    With too few speakers, the card states that there is no calibration.
+    With too few speakers, the bundle's `card` (description) states that there is no calibration.
 
     Parameters
     ----------
