@@ -89,7 +89,7 @@ class Fit:
 
     @property
     def n_iter(self) -> int:
-        """Number of iterations."""
+        """Number of EM iterations."""
         return max(0, len(self._history) - 1)
 
     @cached_property
@@ -207,21 +207,25 @@ class Posterior:
 
     @cached_property
     def sum_zz(self) -> AnyArray:
-        """Sum over vectors of E[z z'], (r, r), with the latents z of all views side by side."""
+        """Sum over vectors of the posterior second moment E[z z'], (r, r); z joins the latents of
+        all views for one vector.
+        """
         return self.covariance_sums[0] + self.squares
 
     @property
     def sum_z(self) -> AnyArray:
-        """Sum over vectors of E[z], (r,), with the latents z of all views side by side."""
+        """Sum over vectors of the posterior mean of z, (r,); z joins the latents of all views for one vector."""
         return namespace(self.squares).concatenate([s.z for s in self.view_sums])
 
     @property
     def sum_xz(self) -> AnyArray:
-        """Sum over vectors x of x E[z]', (D, r), with the latents z of all views side by side."""
+        """Sum over vectors x of x E[z]', (D, r), with E[z] the posterior mean of the latents of all
+        views, side by side.
+        """
         return namespace(self.squares).concatenate([s.xz for s in self.view_sums], axis=1)
 
     def class_moments(self, k: int, n_classes: int) -> tuple[AnyArray, AnyArray]:
-        """Return mean and covariance of the latents z_kc of view k, averaged over its classes: (r_k,) and (r_k, r_k).
+        """Return mean and covariance of the latents of view k, averaged over its classes: (rank,) and (rank, rank).
 
         The covariance includes the posterior covariance of each class.
         """
@@ -296,7 +300,8 @@ def _sum_of_squared_means(
     leaf: LeafRows | LeafGrams,
     means: dict[int, AnyArray],
 ) -> AnyArray:
-    """Return the sum over vectors of E[z] E[z]', (r, r), with the latents z of all views side by side.
+    """Return the sum over vectors of m m', (r, r), with m the posterior means of the latents of all
+    views, side by side.
 
     The leaf is the view that is eliminated first.
 

@@ -439,7 +439,7 @@ class Root:
 
     @property
     def log_determinant(self) -> float:
-        """Sum over root classes of the log-determinant of D_q.
+        """Sum of the log-determinants of the root classes' blocks of the posterior precision.
 
         The root is the view that is eliminated second.
         """
@@ -467,9 +467,12 @@ class Root:
     # Elimination and means.
 
     def subtract_from_rest(self, rest_blocks: dict[Pair, AnyArray]) -> None:
-        """Subtract the sum over root classes of U_q' D_q^-1 U_q from the precision of the rest.
+        """Subtract the root's contribution, the sum over root classes q of U_q' D_q^-1 U_q, from
+        the precision of the rest.
 
-        The root is the view eliminated second; the rest are the views solved last, together.
+        The root is the view eliminated second; the rest are the views solved last, together. Root
+        class q has the block D_q (r_a, r_a) of the posterior precision, and the coupling U_q (r_a,
+        R) to the R latents of the rest.
 
         rest_blocks : {(l, m): (classes of l, rank of l, classes of m, rank of m)} blocks; changed
             in place
@@ -491,11 +494,13 @@ class Root:
                     block[:, x : x + step] -= xp.permute(summed.reshape(J, K, -1, q), (0, 2, 1, 3))
 
     def rest_sums(self, right: AnyArray) -> dict[int, AnyArray]:
-        """Return the sum over root classes q of U_q' D_q^-1 b_q, which their elimination subtracts from the rest.
+        """Return the sum over root classes q of U_q' D_q^-1 b_q, which the right-hand side of the rest loses.
 
-        The root is the view eliminated second; the rest are the views solved last, together.
+        The root is the view eliminated second; the rest are the views solved last, together. Root
+        class q has the block D_q (r_a, r_a) of the posterior precision, and the coupling U_q (r_a,
+        R) to the R latents of the rest.
 
-        right : (I, r_a) right-hand side b_q of every root class
+        right : (I, r_a) right-hand side b_q of each of I root classes
         return : {rest view: (classes, rank)}
         """
         xp = self.xp
@@ -512,9 +517,11 @@ class Root:
     def means(self, right: AnyArray, rest_means: dict[int, AnyArray]) -> AnyArray:
         """Return the posterior means of the root classes, D_q^-1 (b_q - U_q times the means of the rest): (I, r_a).
 
-        The root is the view eliminated second; the rest are the views solved last, together.
+        The root is the view eliminated second; the rest are the views solved last, together. Root
+        class q has the block D_q (r_a, r_a) of the posterior precision, and the coupling U_q (r_a,
+        R) to the R latents of the rest.
 
-        right : (I, r_a) right-hand side b_q of every root class
+        right : (I, r_a) right-hand side b_q of each of I root classes
         rest_means : {rest view: (classes, rank)} posterior means
         """
         xp = self.xp
@@ -530,8 +537,8 @@ class Root:
     def _solved(self, rows: AnyArray, group: Index, order: Index) -> AnyArray:
         """Multiply every row by the inverse block D_h^-1 of its group h: (rows, r_a).
 
-        The root is the view that is eliminated second. A group holds root classes with equally many
-        leaf classes of every size.
+        D_h (r_a, r_a) is the block of the posterior precision that the root classes of a group have
+        in common. The root is the view that is eliminated second.
 
         rows : (rows, r_a)
         group : (rows,) group of each row
@@ -597,10 +604,11 @@ class Root:
     def _rest_covariance(self, V: Mapping[Pair, AnyArray], run: Run) -> AnyArray:
         """Return the sum over each group's root classes q of P_q V P_q', (h, w, w) for a run of h groups.
 
-        The root is the view eliminated second; the rest are the views solved last, together. A
-        group holds root classes with equally many leaf classes of every size. A run is a range of
-        consecutive groups. P_q holds the numbers of vectors that q shares with rest classes (see
-        the module); w is the width of the blocks.
+        P_q holds the numbers of vectors that root class q shares with the classes of the rest, in
+        the w columns of `Run.blocks`; V is the posterior covariance of the rest. The root is the
+        view eliminated second; the rest are the views solved last, together. A group holds root
+        classes with equally many leaf classes of every size. A run is a range of consecutive
+        groups.
 
         V : {(l, m): (classes of l * classes of m, rank of l * rank of m)} blocks of the rest's
             covariance
@@ -622,21 +630,23 @@ class Root:
 
     @cached_property
     def _inverses(self) -> AnyArray:
-        """Inverse blocks D_h^-1 of all groups, (H, r_a, r_a); only covariances of single classes
-        need all of them at once.
+        """Inverse blocks D_h^-1 of the posterior precision for all groups h of root classes, (H, r_a, r_a).
 
-        The root is the view that is eliminated second. A group holds root classes with equally many
-        leaf classes of every size.
+        Only covariances of single classes need all of them at once. The root is the view that is
+        eliminated second; a group holds root classes with equal blocks.
         """
         return self.xp.concatenate([run.inverse for run in self.runs()])
 
     def couplings(self, patterns: Index) -> tuple[AnyArray, AnyArray]:
-        """Return D_q^-1 and D_q^-1 U_q of a root class of each pattern: (p, r_a, r_a) and (p, r_a, R).
+        """Return the inverse block and the coupling of one root class of each pattern: D_q^-1 and D_q^-1 U_q.
 
-        The root is the view that is eliminated second. Root classes of one pattern have equal rows
-        in `RootTables`.
+        The root is the view eliminated second; the rest are the views solved last, together. Root
+        class q has the block D_q (r_a, r_a) of the posterior precision, and the coupling U_q (r_a,
+        R) to the R latents of the rest. Root classes of one pattern have equal blocks and
+        couplings.
 
         patterns : (p,) indices of patterns
+        return : (p, r_a, r_a) and (p, r_a, R)
         """
         xp = self.xp
         p = len(patterns)

@@ -445,7 +445,7 @@ class BaseScorer(Persistent):
         Parameters
         ----------
         tests : Profiles, or an array of single vectors
-        index : index made by the method of that name
+        index : index of the profiles, from `BaseScorer.index`
 
         Returns
         -------

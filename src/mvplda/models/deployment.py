@@ -1,9 +1,9 @@
 """Optional interface of scorers that adapt to the recordings of a deployment.
 
-A deployment is the place where a scorer is used, with its language, microphones and rooms: its
-domain. A scorer such as the default model of voices estimates from the enrolled profiles how the
-domain differs from its training data. The functions of this module accept all scorers; those
-without the interface are returned unchanged.
+A deployment is one place of use. Its domain is what its recordings have in common: language,
+microphones and rooms. A scorer such as the default model of voices estimates from the enrolled
+profiles how the domain differs from its training data. The functions of this module accept all
+scorers; those without the interface are returned unchanged.
 """
 
 from __future__ import annotations

@@ -186,10 +186,10 @@ def select_model(
 
 
 def best_candidate(table: Sequence[ModelCandidate]) -> ModelCandidate:
-    """Return the first candidate of a table sorted by loss, or the best one without interaction if
-    that of the first gains too little.
+    """Return the best candidate of a table that is sorted by loss.
 
-    A gain must be more than chance could cause, see `gains`.
+    If the first has an interaction whose gain could be due to chance (`gains`), it is the first
+    without interaction.
     """
     best = table[0]
     simpler = [candidate for candidate in table if candidate.structure != "interaction"]

@@ -159,10 +159,11 @@ class LatentTerms:
     def side_terms(
         self, side: LatentSide, training_classes: TrainingClasses
     ) -> list[QuadraticTerm]:
-        """Return terms whose sum is the log ratio of a side's density as these training classes to that as new classes.
+        """Return terms whose sum is log p(side | its classes are these training classes) - log
+        p(side | its classes are new).
 
-        The ratio is lambda of (V7) in docs/math.md. The list is empty, for a ratio of 0, if no
-        class is a training class.
+        The sum is lambda of (V7) in docs/math.md. The list is empty, for a sum of 0, if no class is
+        a training class.
         """
         known = self._substitution(side.layout, training_classes)
         if not known.alike:
@@ -339,8 +340,10 @@ class LatentTerms:
         return _ReducedTerm(reduced_term(kept_e, kept_t), reduce_e, reduce_t)
 
     def _density(self, side: LatentSide, known: Substitution, weight: float) -> QuadraticTerm:
-        """Return the log density of a side given its training classes, as a one-sided term, up to a common constant.
+        """Return the log density of a side given its training classes, as a one-sided term; a
+        common constant is left out.
 
+        side : group of n profiles
         known : change of variables for the training classes
         weight : factor of the term
         """

@@ -46,8 +46,8 @@ class OffsetSum:
     """Log-sum over assignments of classes w that share a matrix product: for row i and column j,
     log sum over w of exp(rows[i, w] + columns[j, w]).
 
-    rows : (P, assignments) float64, at most 0
-    columns : (T, assignments) float64, at most 0
+    rows : (profiles, assignments) float64, at most 0
+    columns : (tests, assignments) float64, at most 0
     """
 
     rows: AnyArray

@@ -133,13 +133,13 @@ class PairTerms(Protocol):
         ...
 
     def side_terms(self, side: Any, training_classes: TrainingClasses) -> list[QuadraticTerm]:
-        """Return terms whose sum is the log ratio of a side's likelihood as these training classes
-        to that as new classes.
+        """Return terms whose sum is log p(side | its classes are these training classes) - log
+        p(side | its classes are new).
 
         The list is empty if the sum is 0.
 
         side : group of profiles, from `prepare`
-        training_classes : training class of each class of the side
+        training_classes : training class of each class of the side; -1: none
         """
         ...
 
@@ -221,13 +221,13 @@ class ExpertTerms:
     def split_by_view(
         self, classes: tuple[tuple[T, ...], ...], neutral: T
     ) -> Iterator[tuple[tuple[tuple[T, ...], ...], float]]:
-        """Yield the summands of the committee's term (V10 in docs/math.md): classes restricted to
-        some views, and a weight.
+        """Yield the terms that an expert contributes: one per single view, and one for all views together.
 
-        The views are each single view, and all views together.
+        Each is a pair of restricted classes and a weight (V10 in docs/math.md). Restricted to some
+        views, classes of the other views are replaced by `neutral`.
 
         classes : per base view, the training class or the match of each class
-        neutral : value of a class outside the restriction
+        neutral : value that stands for no class
         """
         base = self.pair_terms.base
         views = [
