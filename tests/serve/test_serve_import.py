@@ -98,7 +98,7 @@ def test_who_cannot_be_imported_is_named_and_does_not_stop_others(
     bench.calls("POST", f"/v1/profiles/{gone}/opt-out")
     report = import_people(bench.service, book, CONSENT)
     assert (report.created, report.added) == (1, 6)
-    assert "opted_out" in report.refused["speaker 40"][0]
+    assert "opted out" in report.refused["speaker 40"][0]
     # a voice that does not fit the others of its profile
     mixed = np.concatenate([bench.world.say(42, 0, 3), bench.world.say(43, 0, 1)])
     names = {"profile": ["speaker 42"] * 4, "phrase": [PHRASES[0]] * 4}
@@ -177,7 +177,9 @@ def test_the_command_imports_a_folder_of_setup(tmp_path: Path) -> None:
 
     assert "--consent" in run(code=2)
     assert "2 new people, 12 recordings added" in run("--consent", "on paper")
-    assert "0 new people, 0 recordings added, 12 were there" in run("--consent", "on paper")
+    assert "0 new people, 0 recordings added, 12 recordings were there" in run(
+        "--consent", "on paper"
+    )
     with sqlite3.connect(tmp_path / "data" / "mvplda.sqlite") as file:
         rows = file.execute("SELECT user_id, consent FROM profiles").fetchall()
     assert len(rows) == 2

@@ -1,4 +1,4 @@
-"""Profiles of people: creation with consent, recordings in and out of exact sums, immediate erasure."""
+"""Profiles of people: creation with consent, enrolment and removal of recordings, and erasure."""
 
 from __future__ import annotations
 
@@ -62,22 +62,23 @@ STORED = (
 STORED_FOR_SEARCH = (
     " Numbers by which the database searches for a voice: rotated, and not encrypted."
 )
-# After all characters of names.
+# The last character of Unicode, which follows all characters of names in the order of an index.
 LAST_CHARACTER = "\U0010ffff"
-# Seconds after which a recording belongs to another session than the one before.
+# Seconds after the previous recording from which a recording without a session name begins a new session.
 SESSION_S = 3600.0
 REFUSED = "refuse-enrolment"
-# Sentences for the reasons of a refusal; an unreadable file has a sentence of its own.
+# Sentences for the reason codes of a refused recording. The sentence about an unreadable file comes from its decoder.
 SENTENCES = {
-    "not_enough_speech": "There is too little speech in it: say the whole phrase, or choose a longer one.",
-    "too_quiet": "It is nearly silent: come nearer to the microphone.",
-    "no_speech": "It contains no speech.",
-    "clipped": "It is clipped: step back, or turn the microphone down.",
-    "too_noisy": "There is too much noise around the speech.",
+    "not_enough_speech": "The recording has too little speech: say the whole phrase, or choose a longer one.",
+    "too_quiet": "The recording is nearly silent: come nearer to the microphone.",
+    "no_speech": "The recording contains no speech: say the phrase after the recording has begun.",
+    "clipped": "The recording is too loud and therefore distorted: step back, or turn the microphone down.",
+    "too_noisy": "The recording has too much noise around the speech: come nearer to the microphone, or find a quieter "
+    "place.",
     "wrong_phrase": "The phrase differs from the one in the earlier recordings: say it again. If it was right, the "
     "first recording may be the bad one.",
-    "wrong_speaker": "The voice differs from the one in the earlier recordings.",
-    "suspected_replay": "This recording, or a changed copy of it, was sent before.",
+    "wrong_speaker": "The voice differs from the one in the earlier recordings: the same person must say all of them.",
+    "suspected_replay": "This recording, or a changed copy of it, was sent before: make a new recording.",
 }
 
 # -- statements --------------------------------------------------------------------------
@@ -85,7 +86,7 @@ SENTENCES = {
 BY_ID = sa.select(PROFILES).where(PROFILES.c.id == bindparam("name"))
 EXISTING = sa.select(PROFILES.c.id).where(PROFILES.c.id.in_(bindparam("names", expanding=True)))
 LAST_CHANGE = CHANGE_NUMBER.scalar_subquery().label("last_change")
-# rows that another connection holds are left out: nobody waits for them. SQLite locks the whole database
+# rows that another connection has locked are left out, so that no call waits; SQLite locks the whole database
 LOCKED = (
     sa.select(PROFILES, LAST_CHANGE)
     .where(PROFILES.c.id.in_(bindparam("names", expanding=True)))
@@ -123,7 +124,13 @@ LAST_AUDIT = (
 
 
 class ProfileStore:
-    """Rows of profiles and their recordings. Methods with a `Transaction` run inside of it."""
+    """Operations on the stored profiles and their recordings; methods with an argument `work` run in that transaction.
+
+    Parameters
+    ----------
+    templates : encrypted voice templates of the profiles
+    model : model that computes and compares templates
+    """
 
     def __init__(self, templates: Templates, model: Model) -> None:
         self.store = templates.store
@@ -136,13 +143,16 @@ class ProfileStore:
     # -- rows ----------------------------------------------------------------
 
     def row(self, work: Transaction, name: str) -> ProfileRow:
-        """Return a profile; raise if it does not exist or was deleted."""
+        """Return the profile with the id `name`; raise a `Problem` if it does not exist (404) or was deleted (410)."""
         return self.checked(work.first(ProfileRow, BY_ID, name=name))
 
     def locked(self, work: Transaction, names: Sequence[str]) -> dict[str, ProfileRow]:
-        """Lock profiles against other transactions, and return them with the number of the last change.
+        """Lock the profiles with the ids `names` until the end of the transaction.
 
-        Profiles that another connection holds are left out.
+        Returns
+        -------
+        {id: profile}, without profiles that another connection has locked; each has the number of the latest change of
+        any profile
         """
         query = LOCKED
         if self.store.clock is None:
@@ -156,7 +166,7 @@ class ProfileStore:
         return {profile.id: profile for profile in profiles}
 
     def check_damage(self, row: ProfileRow) -> None:
-        """Raise if a profile is marked as damaged, or has values that the service never writes."""
+        """Raise `DamagedProfile` if a profile is marked as damaged, or has values that the service never writes."""
         if row.damaged is not None:
             raise DamagedProfile("found earlier")
         columns = row.damaged_columns()
@@ -164,27 +174,37 @@ class ProfileStore:
             raise self.templates.damage(row.id, columns[0])
 
     def locked_one(self, work: Transaction, name: str) -> ProfileRow:
-        """Lock a profile and return it; raise `RowHeld` if another connection holds it."""
+        """Lock the profile with the id `name` and return it.
+
+        Raises
+        ------
+        RowHeld : if another connection has locked it
+        Problem : 404 if it does not exist, 410 if it was deleted
+        """
         row = self.locked(work, [name]).get(name)
         if row is None and self.existing(work, [name]):
             raise RowHeld
         return self.checked(row)
 
     def existing(self, work: Transaction, names: Sequence[str]) -> set[str]:
-        """Return the subset of `names` that existing profiles have."""
+        """Return those ids of `names` for which a profile exists, also a deleted one."""
         return set(work.run(EXISTING, names=list(names)).scalars())
 
     def checked(self, row: ProfileRow | None) -> ProfileRow:
-        """Return the row of an existing profile; raise otherwise."""
+        """Return `row`; raise a `Problem` if it is None (404), or if the profile was deleted (410)."""
         if row is None:
-            raise Problem(404, "not-found", "there is no such profile")
+            raise Problem(404, "not-found", "no profile has this id: check the profileId")
         if row.state == "deleted":
             self.templates.forget(row.id)
             raise Problem(410, "deleted", f"the profile was deleted at {stored_iso(row.updated)}")
         return row
 
     def state(self, work: Transaction, row: ProfileRow) -> State:
-        """Return the state: that in the row, or damaged, expired or stale, depending on data, time and model."""
+        """Return the present state of a profile.
+
+        The stored state is replaced by "damaged" if its data cannot be read, "expired" if it was not used for
+        ``expire_days`` days, or "stale" if another model computed its templates.
+        """
         if row.state in ("opted_out", "deleted"):
             return row.state
         if row.damaged is not None or row.damaged_columns():
@@ -201,14 +221,17 @@ class ProfileStore:
         return (row.last_used or row.created) + self.settings.expire_days * DAY
 
     def texts(self, row: ProfileRow) -> dict[str, str]:
-        """Return the phrases of a profile: {label: text}; raise if they are damaged."""
+        """Return {label: text} of the phrases of a profile; raise `DamagedProfile` if they cannot be read."""
         try:
             return row.texts()
         except ValueError as error:
             raise self.templates.damage(row.id, "phrases") from error
 
     def update(self, work: Transaction, row: ProfileRow, **values: object) -> None:
-        """Change a profile, increase its version (invalidates cached sums) and mark it for the search index."""
+        """Store new values of a profile's columns, here and in the database.
+
+        Its version increases, so that cached sums are read again, and the change reaches the search for voices.
+        """
         values |= {"version": row.version + 1, "updated": work.now}
         for column, value in values.items():
             setattr(row, column, value)
@@ -216,7 +239,7 @@ class ProfileStore:
         work.run(UPDATE_PROFILE, profile_id=row.id, **values)
 
     def describe(self, work: Transaction, *rows: ProfileRow) -> list[ProfileReply]:
-        """Return the replies that describe profiles, without vectors."""
+        """Return the description of each profile with the field names of the API, without vectors."""
         recordings = work.run(PHRASES_OF, names=[row.id for row in rows])
         counts = Counter((recording.profile, recording.phrase) for recording in recordings)
         return [self._reply(work, row, counts) for row in rows]
@@ -264,7 +287,11 @@ class ProfileStore:
         detail: Mapping[str, object],
         **values: object,
     ) -> ProfileReply:
-        """Count the recordings of a profile, store its new state, and add an audit entry."""
+        """Store the state that follows from a profile's recordings, add an audit entry, and return the profile.
+
+        action, detail : action and details of the audit entry
+        values : further columns to store
+        """
         recordings = self.templates.enrolments(work, row.id)
         per_phrase = Counter(recording.phrase for recording in recordings)
         largest = max(per_phrase.values(), default=0)
@@ -288,9 +315,20 @@ class ProfileStore:
     def create(
         self, work: Transaction, user: str | None, phrase: str | None, consent: Consent
     ) -> ProfileReply:
-        """Create a profile with a data key of its own; raise without consent."""
+        """Create a profile with a data key of its own.
+
+        Parameters
+        ----------
+        user : name of the person, the userId; None: no name is stored
+        phrase : phrase to be enrolled; None: the phrase of the first recording
+        consent : text that the person agreed to
+
+        Raises
+        ------
+        Problem : 422 if consent is not given
+        """
         if not consent.given:
-            detail = "Nothing is stored of a person without consent: consent.given must be true."
+            detail = "no data of a person are stored without consent: expected consent.given to be true; got false"
             raise Problem(422, "no-consent", detail)
         name = secrets.token_hex(16)
         wrapped = self.templates.wrap(work, secrets.token_bytes(32), name)
@@ -314,10 +352,13 @@ class ProfileStore:
         return self.describe(work, self.row(work, name))[0]
 
     def erase(self, work: Transaction, name: str, state: str) -> ProfileReply:
-        """Opt out or delete: at once, from any state."""
+        """Erase the voice of a profile at once, from any state, by destroying its data key and its recordings.
+
+        state : "opted_out" keeps name and consent; "deleted" erases them too
+        """
         damaged_row = self.locked_one(work, name)
         row = damaged_row.repaired()
-        # the key first: whatever happens afterwards, nothing can be decrypted
+        # the data key first: then nothing can be decrypted, even if the rest fails
         self.store.destroy_key(name, work)
         self.templates.wipe(work, name)
         close_challenge(work, name)
@@ -332,7 +373,7 @@ class ProfileStore:
         return self._settle(work, row, action, {}, **values)
 
     def export(self, work: Transaction, name: str) -> Export:
-        """Return all stored data of a person in readable form, without vectors."""
+        """Return all stored data of a profile in readable form, without vectors, and write that to the audit."""
         row = self.row(work, name)
         enrolments = [
             StoredEnrolment(
@@ -357,6 +398,7 @@ class ProfileStore:
         )
 
     def _consent(self, row: ProfileRow) -> Json | None:
+        """Return the stored consent; raise `DamagedProfile` if it cannot be read."""
         try:
             return row.consent_record()
         except ValueError as error:
@@ -365,13 +407,22 @@ class ProfileStore:
     # -- reading -------------------------------------------------------------
 
     def get(self, name: str) -> ProfileReply:
+        """Return the description of the profile with the id `name`; raise a `Problem` if it does not exist."""
         with self.store.read() as work:
             return self.describe(work, self.row(work, name))[0]
 
     def find(
         self, top: int, after: str | None, user: str | None, search: str | None
     ) -> ProfilePage:
-        """Return one page of profiles: all, those of a `user`, or those whose user id begins with `search`."""
+        """Return one page of profiles that are not deleted.
+
+        Parameters
+        ----------
+        top : largest number of profiles on the page
+        after : id of the last profile of the page before; None: the first page
+        user : return only profiles with this userId; None: with any
+        search : return only profiles whose userId begins with this text, ignoring case; None: all
+        """
         query = sa.select(PROFILES).where(PROFILES.c.state != "deleted")
         if search is not None:
             query = self._named(query, search, after)
@@ -379,7 +430,7 @@ class ProfileStore:
             query = query.where(PROFILES.c.id > (after or "")).order_by(PROFILES.c.id)
         if user is not None:
             query = query.where(PROFILES.c.user_id == user)
-        # one more than asked for shows whether there is a next page
+        # one row more than `top` shows whether there is a next page
         query = query.limit(top + 1)
         with self.store.read() as work:
             rows = work.rows(ProfileRow, query)
@@ -387,7 +438,10 @@ class ProfileStore:
         return ProfilePage(items=items, next=items[-1].profileId if len(rows) > top else None)
 
     def _named(self, query: sa.Select[Any], search: str, after: str | None) -> sa.Select[Any]:
-        """Restrict a query to user ids that begin with a text, ignoring case, in the order of their index."""
+        """Restrict a query to profiles whose userId begins with `search`, ignoring case, and sort it by userId.
+
+        after : id of the profile after which the page begins; None: the first page
+        """
         first: sa.ColumnElement[str] = sa.func.lower(sa.literal(search, sa.Text))
         name: sa.ColumnElement[str] = user_name
         if self.store.is_postgres:
@@ -428,7 +482,9 @@ class ProfileStore:
         texts = self.texts(row)
         label = label_of(phrase) if phrase else next(iter(texts), None)
         if label is None:
-            detail = "the profile has no phrase yet: send the phrase that was said"
+            detail = (
+                "this profile has no phrase yet: send the phrase that was said in the field phrase"
+            )
             raise Problem(422, "phrase", detail)
         share = self.model.share(recording.vector[None])[0]
         cells = self.templates.cells(work, row)
@@ -458,7 +514,7 @@ class ProfileStore:
     def _session(self, work: Transaction, name: str) -> str:
         """Return the session of a recording without a session name.
 
-        Recordings that come within an hour of each other belong to one session.
+        It is the session of the profile's previous recording, unless that is more than an hour old.
         """
         last = work.run(LAST_SESSION, name=name).first()
         if last is not None and work.now < last.created + SESSION_S:
@@ -466,16 +522,20 @@ class ProfileStore:
         return iso(work.now)
 
     def _open_row(self, work: Transaction, name: str) -> ProfileRow:
-        """Return a locked profile that accepts another recording; raise otherwise."""
+        """Lock the profile `name` and return it; raise a `Problem` (409) if it cannot take another recording."""
         row = self.locked_one(work, name)
         state = self.current(work, row)
         self.check_damage(row)
         if state in ("opted_out", "expired", "stale"):
-            detail = f"the profile is {state}: nothing can be enrolled before it is reset"
+            detail = f"the profile is {state}: it must be reset before recordings can be enrolled"
+            if state == "opted_out":
+                detail = (
+                    "the person has opted out: recordings can be enrolled in a new profile only"
+                )
             raise Problem(409, "state", detail, state=state)
         limit = self.settings.most_enrolments
         if row.enrollments >= limit:
-            detail = f"the profile has {limit} enrolments already: remove one, or reset it"
+            detail = f"the profile has {limit} enrolments already, the most allowed: remove one, or reset the profile"
             raise Problem(409, "full", detail)
         return row
 
@@ -487,16 +547,27 @@ class ProfileStore:
         cells: Sequence[Cell],
         new: Cell,
     ) -> Consistency:
-        """Return the LLRs of a new recording against earlier ones; raise if it is a copy of an earlier recording."""
+        """Compare a new recording with the earlier recordings of its profile.
+
+        Parameters
+        ----------
+        cells : sums of the earlier recordings
+        new : the new recording with its phrase
+
+        Raises
+        ------
+        Problem : 422 if the recording is a copy of an earlier one
+        """
         if self.marks.is_copy(work, row.id, recording):
             raise refused("suspected_replay", recording)
         model = self.domain.deployed(work, row.last_change)
         return model.consistency(cells, new)
 
     def _mismatch(self, work: Transaction, name: str, count: int, llrs: Consistency) -> str | None:
-        """Return the reason code if a recording does not match the earlier ones; None if it does.
+        """Return the reason code if a new recording does not match the earlier ones; None if it matches.
 
         count : number of earlier recordings of the same phrase
+        llrs : comparison with the earlier recordings
         """
         least = self.settings.least_llr
         if llrs.speaker is not None and llrs.speaker < least:
@@ -504,7 +575,8 @@ class ProfileStore:
         if llrs.phrase is None or llrs.phrase >= least:
             return None
         if count < self.settings.enrolments:
-            # twice in a row: the earlier recordings may be the bad ones, and the phrase could never be enrolled
+            # the second mismatch in a row is accepted: if the earlier recordings are the bad ones, the phrase could
+            # otherwise never be enrolled
             last = work.first(AuditRow, LAST_AUDIT, name=name)
             if last is not None and last.action == REFUSED:
                 if audit_detail(last).get("reason") == "wrong_phrase":
@@ -512,25 +584,29 @@ class ProfileStore:
         return "wrong_phrase"
 
     def remove(self, work: Transaction, name: str, number: int) -> ProfileReply:
-        """Remove one recording and its share of the sums."""
+        """Remove the recording with a `number` from the profile `name`; raise a `Problem` (404) if there is none."""
         row = self.locked_one(work, name)
         if not work.run(DELETE_ENROLMENT, name=name, number=number).rowcount:
-            raise Problem(404, "not-found", f"this profile has no enrolment {number}")
-        # the removed recording may have been the damaged one; if not, the next use shows it
+            raise Problem(404, "not-found", f"this profile has no enrolment with the id {number}")
+        # the removed recording may have been the damaged data; if not, the next use of the profile finds the damage
         return self._settle(work, row, "remove-enrolment", {"enrollmentId": number}, damaged=None)
 
     def reset(self, work: Transaction, name: str) -> ProfileReply:
-        """Remove all recordings; the person's name, phrase and consent stay."""
+        """Remove all recordings of the profile `name`; the person's name, phrases and consent stay."""
         row = self.locked_one(work, name)
         if row.state == "opted_out":
-            raise Problem(409, "state", "the profile has opted out", state="opted_out")
+            detail = "the person has opted out: this profile cannot be reset, create a new one"
+            raise Problem(409, "state", detail, state="opted_out")
         self.templates.wipe(work, name)
         values = self._repair(work, row)
         values |= {**EMPTY_COLUMNS, "failures": 0, "locked_until": None}
         return self._settle(work, row.repaired(), "reset", {}, **values)
 
     def _repair(self, work: Transaction, row: ProfileRow) -> dict[str, object]:
-        """Return the columns that repair a profile without recordings; replace its data key if that is damaged."""
+        """Return new values for the damaged columns of a profile whose recordings were removed.
+
+        A damaged data key is replaced in the database.
+        """
         repaired = row.repaired()
         values = {column: getattr(repaired, column) for column in row.damaged_columns()}
         values["damaged"] = None
@@ -544,12 +620,12 @@ class ProfileStore:
             row.texts()
         except ValueError:
             row.phrases = values["phrases"] = "{}"
-        # what was just found is repaired now
+        # the damage that these checks recorded is repaired now
         self.templates.forget(row.id)
         return values
 
     def unlock(self, work: Transaction, name: str) -> ProfileReply:
-        """Allow attempts again after rejections; nothing is erased."""
+        """End the lock of the profile `name` after rejections; no data are erased."""
         row = self.locked_one(work, name)
         cleared = {"failures": 0, "locked_until": None, "rate_until": None}
         work.run(UPDATE_PROFILE, profile_id=name, **cleared)
@@ -559,7 +635,10 @@ class ProfileStore:
     # -- a changed model -----------------------------------------------------
 
     def current(self, work: Transaction, row: ProfileRow) -> State:
-        """Return the state of a profile; a stale profile is first enrolled again from its stored vectors."""
+        """Return the present state of a profile, after an attempt to renew a stale one.
+
+        If the vectors of all recordings are stored, a stale profile gets new templates of the present model.
+        """
         state = self.state(work, row)
         if state != "stale":
             return state
@@ -578,7 +657,10 @@ class ProfileStore:
 
 
 def refused(reason: str, recording: ProcessedRecording, llrs: Consistency | None = None) -> Problem:
-    """Return the refusal of a recording."""
+    """Return the refusal (422) of a recording, with its reason code, its quality and a sentence for the person.
+
+    llrs : comparison with earlier recordings; None: not compared
+    """
     detail = recording.detail or SENTENCES.get(reason, reason)
     quality = None if recording.quality is None else recording.quality.model_dump()
     fields = {} if llrs is None else llrs.fields()

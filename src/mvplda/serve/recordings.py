@@ -1,4 +1,4 @@
-"""Processing of recordings: from bytes to a vector and quality measures, or to the reason of a refusal."""
+"""Processing of recordings: computes a vector and quality measures from a file, or a reason for its refusal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..voice.spoof_detector import SpoofDetector
 from .schemas import QualityReply
 from .settings import Settings
 
-# Quality warnings for which nothing is decided, with their reason codes. Other warnings, such as a narrow band, pass.
+# {quality warning: reason code} of recordings that are not used. Other warnings, such as a narrow band, are allowed.
 REASONS = {
     "short": "not_enough_speech",
     "quiet": "too_quiet",
@@ -33,13 +33,17 @@ REASONS = {
 class ProcessedRecording:
     """Result of processing one recording.
 
-    vector : None if no vector was extracted
+    Parameters
+    ----------
+    vector : (width,) vector of the extractor; None if it was not extracted
+    quality : quality measures; None for vectors and unreadable files
     reason : reason code if the recording cannot be used, else None
-    digest : digest of the samples; empty for vectors
+    digest : hash of the samples; empty for vectors
+    speech_s : seconds of speech; 0 for vectors
     detail : sentence that explains an unreadable file
     copy_test : comparison with the fingerprints of earlier recordings; None for vectors
-    prompt, prompt_log_probability : words that were prompted, and their log probability
-    spoof_score : raw score by the detector of spoofs; None without it
+    prompt, prompt_log_probability : prompted words, and their log probability given the recording
+    spoof_score : raw score of the detector of spoofs; None without the detector
     """
 
     vector: NDArray[Any] | None
@@ -64,8 +68,17 @@ def process_recording(
 ) -> ProcessedRecording:
     """Decode a recording, measure its quality, and extract a vector if the quality suffices.
 
-    text_model, prompt : recogniser, and the words that it looks for
-    detector : detector of spoofs
+    Parameters
+    ----------
+    extractor : computes the vector
+    data : bytes of an audio file
+    settings : limits of length and quality
+    text_model, prompt : recogniser, and the prompted words whose probability it computes; empty: no words
+    detector : detector of spoofs; None: none is used
+
+    Returns
+    -------
+    vector and quality, or the reason for which the recording cannot be used
     """
     try:
         samples, rate = read_sound(data, extractor.rate, longest_s=settings.longest_s)
@@ -108,7 +121,7 @@ def process_recording(
 
 
 def quality_reply(quality: Quality) -> QualityReply:
-    """Return the quality with the field names of the API, rounded; the digest stays inside."""
+    """Return quality measures with the field names of the API, rounded; the hash of the samples is left out."""
     return QualityReply(
         durationS=round(quality.duration_s, 4),
         speechS=round(quality.speech_s, 4),

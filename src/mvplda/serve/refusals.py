@@ -1,4 +1,4 @@
-"""Refused calls: counted per caller, profile and reason, so that a flood of them is one entry of the audit."""
+"""Refused calls, counted per caller, profile and reason, so that a flood of them makes one audit entry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .tables import REFUSALS
 from .times import iso
 
 REFUSED_CALLS = "refuse"
-# Seconds after which counted refusals are written to the audit.
+# Seconds between two times at which counted refusals are written to the audit.
 WRITE_S = 60.0
 # text for its ON CONFLICT, which both databases understand
 COUNT = sa.text(
@@ -20,7 +20,7 @@ COUNT = sa.text(
     "DO UPDATE SET count = refusals.count + 1, last = excluded.last"
 )
 ANY = sa.select(REFUSALS.c.count).limit(1)
-# those that another transaction counts at this moment are written the next time
+# counts that another transaction has locked are written the next time
 FREE = sa.select(REFUSALS).order_by(REFUSALS.c.first).with_for_update(skip_locked=True)
 DELETE = (
     REFUSALS.delete()
@@ -31,17 +31,21 @@ DELETE = (
 
 
 def count_refusal(work: Transaction, reason: str, profile: str = "") -> None:
-    """Count a refused call of the caller of a transaction."""
+    """Count a refused call of the transaction's caller.
+
+    reason : kind of the problem, such as "locked"
+    profile : id of the profile; empty: the call is not about a profile
+    """
     work.run(COUNT, caller=work.caller.name, profile=profile, reason=reason, now=work.now)
 
 
 def has_refusals(work: Transaction) -> bool:
-    """Return whether refused calls are counted that the audit does not have yet."""
+    """Return whether some counted refusals have not been written to the audit yet."""
     return work.run(ANY).first() is not None
 
 
 def write_refusals(work: Transaction) -> None:
-    """Write counted refusals to the audit: one entry per caller, profile and reason."""
+    """Move the counted refusals to the audit: one entry per caller, profile and reason."""
     caller = work.caller
     for row in work.run(FREE).all():
         work.run(

@@ -38,7 +38,7 @@ class Body(BaseModel):
 
 
 class Reply(BaseModel):
-    """Body of an answer."""
+    """Body of an answer; clients must accept further fields, which later versions may add."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -47,19 +47,29 @@ class Reply(BaseModel):
 
 
 class Consent(Body):
-    given: bool
+    """Consent of a person to the storage of voice templates."""
+
+    given: bool = Field(description="Whether the person agreed; nothing is stored otherwise")
     text: str | None = Field(default=None, max_length=5000, description="What the person agreed to")
 
 
 class NewProfile(Body):
-    userId: str | None = Field(default=None, max_length=200, examples=["ann"])
-    phrase: Phrase | None = None
+    """Profile to be created."""
+
+    userId: str | None = Field(
+        default=None, max_length=200, examples=["ann"], description="Name of the person"
+    )
+    phrase: Phrase | None = Field(
+        default=None, description="Phrase to be enrolled; default: that of the first recording"
+    )
     consent: Consent = Field(
         examples=[{"given": True, "text": "My voice may be used to let me in."}]
     )
 
 
 class NewChallenge(Body):
+    """Challenge to be created, for a profile or for the name of a person."""
+
     profileId: Id | None = Field(
         default=None,
         max_length=64,
@@ -80,45 +90,81 @@ class NewChallenge(Body):
 
     @model_validator(mode="after")
     def _check_name(self) -> NewChallenge:
+        """Raise `ValueError` unless exactly one of profileId and userId is given."""
         if (self.profileId is None) == (self.userId is None):
-            raise ValueError("expected either a profileId or a userId")
+            raise ValueError("expected either a profileId or a userId; got both or none of them")
         return self
 
 
 class RecordingRequest(Body):
-    """Fields that come with a recording: in JSON, or in the query if the body is the recording."""
+    """Fields that come with a recording: in JSON beside a vector, or in the query or form beside sound."""
 
-    vector: list[float] | None = Field(default=None, max_length=20_000)
+    vector: list[float] | None = Field(
+        default=None, max_length=20_000, description="Vector of the extractor, in place of sound"
+    )
 
 
 class EnrolRequest(RecordingRequest):
-    phrase: Phrase | None = None
+    """Recording to be enrolled."""
+
+    phrase: Phrase | None = Field(
+        default=None, description="Phrase that was said; default: the first phrase of the profile"
+    )
     session: str | None = Field(
         default=None,
         min_length=1,
         max_length=200,
-        description="Name of the room, microphone and day; without it, recordings within an hour are one session",
+        description="Name of the session: recordings of one day, room and microphone. Default: that of the previous "
+        "recording, or a new session if that is more than an hour old",
     )
 
 
 class VerifyRequest(RecordingRequest):
-    phrase: Phrase | None = None
-    challengeId: str | None = Field(default=None, max_length=64)
-    far: float | None = Field(default=None, gt=0, lt=1)
+    """Recording to be verified."""
+
+    phrase: Phrase | None = Field(
+        default=None,
+        description="Claimed phrase; default: any phrase that the profile has enrolled",
+    )
+    challengeId: str | None = Field(
+        default=None, max_length=64, description="Challenge that the recording answers"
+    )
+    far: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="Share of impostors that may be accepted, of the worst kind of trial",
+    )
     countermeasureLlr: float | None = Field(
-        default=None, ge=-50, le=50, description="LLR of bona fide against spoofed speech"
+        default=None,
+        ge=-50,
+        le=50,
+        description="LLR of bona fide against spoofed speech, from a countermeasure of the caller",
     )
 
 
 class IdentifyRequest(RecordingRequest):
-    candidates: list[str] | None = Field(default=None, max_length=10_000)
-    top: int = Field(default=5, ge=1, le=100)
-    priorNone: float = Field(default=0.5, gt=0, lt=1)
+    """Recording whose speaker is to be identified."""
+
+    candidates: list[str] | None = Field(
+        default=None,
+        max_length=10_000,
+        description="Ids of the profiles to choose from, in the query separated by commas; default: all",
+    )
+    top: int = Field(
+        default=5, ge=1, le=100, description="Largest number of candidates in the answer"
+    )
+    priorNone: float = Field(
+        default=0.5,
+        gt=0,
+        lt=1,
+        description="Prior probability that the speaker has no such profile",
+    )
 
     @field_validator("candidates", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        """Split the comma-separated list of a query."""
+        """Return the list of candidates in a query, where commas separate them; other values stay as they are."""
         return value.split(",") if isinstance(value, str) else value
 
 
@@ -126,37 +172,43 @@ class IdentifyRequest(RecordingRequest):
 
 
 class Health(Reply):
+    """Status and versions of the service."""
+
     status: Literal["ok"]
-    version: str
+    version: str = Field(description="Version of mvplda")
     modelVersion: Version
-    extractor: str | None
-    demoNetwork: bool
-    notice: str | None
-    keysWanted: bool
+    extractor: str | None = Field(description="Name of the extractor; null if it is unknown")
+    demoNetwork: bool = Field(description="Whether the network of the demonstration is used")
+    notice: str | None = Field(description="Warning to show to users")
+    keysWanted: bool = Field(description="Whether calls need an API key")
 
 
 class Ready(Reply):
+    """The service is ready for calls."""
+
     status: Literal["ready"]
     modelVersion: Version
 
 
 class HalfLimits(Reply):
-    """Thresholds of the LLR of the speaker or the phrase alone."""
+    """Thresholds of the LLR of one half: of the speaker alone, or of the phrase alone."""
 
-    accept: Number
-    reject: float
+    accept: Number = Field(description="The half is accepted from this LLR")
+    reject: float = Field(description="The half is rejected below this LLR")
 
 
 class HalfPoint(HalfLimits):
-    """Thresholds of the speaker or the phrase alone, and the error rates that were measured at them."""
+    """Thresholds of one half, speaker or phrase, and the error rates that were measured at them."""
 
-    farByKind: dict[str, Share]
-    frr: Share | None
-    people: int | None
+    farByKind: dict[str, Share] = Field(
+        description="Share of accepted trials per kind of trial to be rejected"
+    )
+    frr: Share | None = Field(description="Share of owners that are not accepted")
+    people: int | None = Field(description="Number of people in the measurement")
 
 
 class HalfReply(HalfPoint):
-    """Decision about the speaker or the phrase alone: its LLR, verdict, thresholds and measured error rates."""
+    """Decision about one half, speaker or phrase: its LLR, verdict, thresholds and measured error rates."""
 
     llr: Number
     decision: Verdict
@@ -167,35 +219,37 @@ class KeyReply(Reply):
 
     name: str = Field(examples=["shop"])
     role: str = Field(examples=["verify"])
-    detail: Detail = Field(description="What the key sees of a decision")
-    far: Share | None = Field(description="Largest `far` of a verification; null: any")
-    require: Require = Field(description="Required of each verification")
+    detail: Detail = Field(description="Fields of a decision that the key sees")
+    far: Share | None = Field(description="Largest `far` that a verification may have; null: any")
+    require: Require = Field(description="Protection that each verification must have")
 
 
 class OperatingPointReply(Reply):
     """Thresholds, and the error rates that were measured at them on held-out people."""
 
-    wantedFar: Share | None
-    threshold: Number
-    far: Share | None = Field(description="FAR of the worst kind of trial")
-    farInterval: list[Share] | None
-    frr: Share | None
-    frrInterval: list[Share] | None
+    wantedFar: Share | None = Field(description="Strictest FAR that the threshold was chosen for")
+    threshold: Number = Field(description="A trial is accepted from this LLR")
+    far: Share | None = Field(description="Measured FAR of the worst kind of trial")
+    farInterval: list[Share] | None = Field(description="95 % interval of `far` over people")
+    frr: Share | None = Field(description="Measured share of owners that are not accepted")
+    frrInterval: list[Share] | None = Field(description="95 % interval of `frr` over people")
     farByKind: dict[str, Share] = Field(
         examples=[{"TW": 0.001, "IC": 0.004, "IW": 0.0}],
         description="FAR per kind of trial to be rejected, as in `posteriors`",
     )
-    people: int | None
-    basis: str
+    people: int | None = Field(description="Number of people in the measurement")
+    basis: str = Field(description="Origin of the thresholds, in words")
     halves: dict[str, HalfPoint] = Field(
         description="Thresholds of speaker and phrase; empty if `threshold` decides"
     )
 
 
 class ExtractorInfo(Reply):
+    """The network that computes vectors from sound."""
+
     name: str | None
-    fingerprint: str | None
-    dimension: int
+    fingerprint: str | None = Field(description="Hash of its weights and recipe")
+    dimension: int = Field(description="Length of its vectors")
 
 
 class ModelCard(Reply):
@@ -203,17 +257,17 @@ class ModelCard(Reply):
 
     modelVersion: Version
     extractor: ExtractorInfo
-    views: list[str]
-    calibration: Json
-    calibrated: bool
-    largestLlr: float | None
+    views: list[str] = Field(description="Kinds of labels that the model compares")
+    calibration: Json = Field(description="Calibration per question")
+    calibrated: bool = Field(description="Whether LLRs of the service's question are calibrated")
+    largestLlr: float | None = Field(description="Largest possible LLR; null: no limit")
     operatingPoints: list[OperatingPointReply]
-    data: Json
+    data: Json = Field(description="Card of the model: training data and measurements")
     knownPhrases: list[Phrase] = Field(description="Phrases of training, which need no enrolment")
     challengeKinds: list[ChallengeKind] = Field(
-        description="Kinds of challenges; words and digits need the decoder of a recogniser"
+        description="Kinds of challenges that the service can check; words and digits need the decoder of a recogniser"
     )
-    notice: str | None
+    notice: str | None = Field(description="Warning to show to users")
 
 
 class ModelInfo(ModelCard):
@@ -225,108 +279,148 @@ class ModelInfo(ModelCard):
 
 
 class Page(Reply):
-    next: str | None = Field(description="`after` of the next page")
+    """One page of a list."""
+
+    next: str | None = Field(
+        description="Value of `after` with which the next page is read; null: this is the last page"
+    )
 
 
 class ProfileReply(Reply):
+    """State of a profile, without its vectors."""
+
     profileId: Id
-    userId: User
+    userId: User = Field(description="Name of the person")
     state: State
     phrases: list[Phrase] | None = Field(description="Null for a key of the role verify")
-    enrollmentsCount: int
-    remainingEnrollmentsCount: int
-    remainingByPhrase: dict[str, int] | None = Field(
-        description="Null for a key of the role verify"
+    enrollmentsCount: int = Field(description="Number of recordings")
+    remainingEnrollmentsCount: int = Field(
+        description="Recordings that are missing until the first phrase is enrolled"
     )
-    speechLength: float
-    modelVersion: Version | None
+    remainingByPhrase: dict[str, int] | None = Field(
+        description="Recordings that are missing per phrase; null for a key of the role verify"
+    )
+    speechLength: float = Field(description="Seconds of speech in all recordings")
+    modelVersion: Version | None = Field(description="Model of the templates; null: no recordings")
     created: Time
     updated: Time
-    lastUsed: Time | None
-    expires: Time | None
+    lastUsed: Time | None = Field(description="Last enrolment or acceptance")
+    expires: Time | None = Field(description="Time from which the profile is expired, if unused")
     lockedUntil: Time | None = Field(
         description="End of the lock after consecutive rejections; null: not locked"
     )
 
 
 class ProfilePage(Page):
+    """One page of profiles."""
+
     items: list[ProfileReply]
 
 
 class QualityReply(Reply):
-    durationS: float
-    speechS: float
-    peakDb: float
-    levelDb: float
-    clipped: float
-    snrDb: float | None
-    bandwidthHz: float
+    """Measured quality of a recording."""
+
+    durationS: float = Field(description="Length in seconds")
+    speechS: float = Field(description="Seconds of speech")
+    peakDb: float = Field(description="Level of the loudest sample, in dB relative to full scale")
+    levelDb: float = Field(description="Mean level of the speech, in dB relative to full scale")
+    clipped: float = Field(description="Share of clipped samples")
+    snrDb: float | None = Field(description="Signal-to-noise ratio in dB; null: not measurable")
+    bandwidthHz: float = Field(
+        description="Highest frequency within 60 dB of the loudest one, in Hz"
+    )
     warnings: list[str]
 
 
 class EnrolReply(ProfileReply):
+    """Profile after an enrolment, and the new recording."""
+
     enrollmentId: int
-    quality: QualityReply | None
-    phraseLlr: Number | None
-    consistencyLlr: Number | None
+    quality: QualityReply | None = Field(description="Null for a vector or an unreadable file")
+    phraseLlr: Number | None = Field(
+        description="LLR of the same phrase as in earlier recordings; null without any of this phrase"
+    )
+    consistencyLlr: Number | None = Field(
+        description="LLR of the same speaker as in earlier recordings; null without any"
+    )
 
 
 class StoredEnrolment(Reply):
+    """Stored recording of a profile, without its vector."""
+
     enrollmentId: int
     phrase: str
     created: Time
-    speechLength: float
+    speechLength: float = Field(description="Seconds of speech")
     session: str
-    vectorKept: bool
+    vectorKept: bool = Field(description="Whether its vector is stored")
     extractor: str | None
-    spoofScore: float | None = None
+    spoofScore: float | None = Field(
+        default=None, description="Raw score of the detector of spoofs; null: the detector was off"
+    )
 
 
 class AuditEntry(Reply):
+    """Entry of the audit; further fields depend on its action."""
+
     id: str
     at: Time
-    caller: str
+    caller: str = Field(description="Name of the caller's API key")
     action: str
     profileId: Id | None
     resultId: Id | None
 
 
 class AuditPage(Page):
+    """One page of the audit."""
+
     items: list[AuditEntry]
 
 
 class Export(Reply):
+    """All stored data of a person, without vectors."""
+
     profile: ProfileReply
     consent: Json | None
     enrollments: list[StoredEnrolment]
-    record: list[AuditEntry]
-    kept: str
+    record: list[AuditEntry] = Field(description="Entries of the audit about the profile")
+    kept: str = Field(description="Description of the stored data that cannot be shown")
 
 
 class VerifyReply(Reply):
     """A decision and its evidence.
 
-    Fields of the evidence are null if nothing was scored, or if the policy of the key does not include them.
+    Fields of the evidence are null if the recording was not scored, or if the policy of the API key hides them.
     """
 
-    resultId: Id
+    resultId: Id = Field(description="Id of the decision in the audit")
     decision: Verdict
-    reason: str | None = Field(examples=["wrong_phrase"])
+    reason: str | None = Field(
+        examples=["wrong_phrase"], description="Reason of a rejection or an inconclusive answer"
+    )
     advice: str | None = Field(
-        default=None, description="What to do next, if more speech would help a decision"
+        default=None,
+        description="How much speech a decision usually needs, if there was too little",
     )
     voice: Verdict | None = Field(default=None, description="Verdict about the speaker alone")
     phrase: Verdict | None = Field(default=None, description="Verdict about the phrase alone")
-    llr: Number | None = None
-    threshold: Number | None = Field(description="Threshold of `llr`; null if `halves` decide")
-    rejectThreshold: float | None
+    llr: Number | None = Field(
+        default=None,
+        description="LLR of the owner with the claimed phrase, against all other trials",
+    )
+    threshold: Number | None = Field(
+        description="Accepted from this `llr`; null if `halves` decide"
+    )
+    rejectThreshold: float | None = Field(
+        description="Rejected below this `llr`; null if `halves` decide"
+    )
     posteriors: dict[str, float] | None = Field(
         default=None,
         examples=[{"TC": 0.016, "TW": 0.97, "IC": 0.001, "IW": 0.013}],
         description="At even odds: target (T) or impostor (I), correct (C) or wrong (W) phrase",
     )
-    llrSpeaker: Number | None = None
-    llrPhrase: Number | None = None
+    llrSpeaker: Number | None = Field(default=None, description="LLR of the same speaker")
+    llrPhrase: Number | None = Field(default=None, description="LLR of the same phrase")
     promptLogProbability: float | None = Field(
         default=None, description="Log probability of prompted words, given the recording"
     )
@@ -334,60 +428,79 @@ class VerifyReply(Reply):
         default=None,
         description="Decisions about `speaker` and `phrase`; null if `threshold` decides about `llr`",
     )
-    calibrated: bool | None = None
-    countermeasureLlr: float | None
-    operatingPoint: OperatingPointReply | None
-    quality: QualityReply | None
+    calibrated: bool | None = Field(default=None, description="Whether the LLRs are calibrated")
+    countermeasureLlr: float | None = Field(
+        description="LLR of bona fide against spoofed speech, of the caller or of the detector"
+    )
+    operatingPoint: OperatingPointReply | None = Field(
+        description="Measured error rates of the decision; null if there are none"
+    )
+    quality: QualityReply | None = Field(description="Null for a vector or an unreadable file")
     modelVersion: Version
-    notice: str | None
+    notice: str | None = Field(description="Warning to show to users")
 
 
 class Candidate(Reply):
+    """Profile that may be the speaker's."""
+
     profileId: Id
-    userId: User
-    llr: Number | None
-    probability: float | None
+    userId: User = Field(description="Null if the API key must not see it")
+    llr: Number | None = Field(description="LLR of the same speaker")
+    probability: float | None = Field(
+        description="Probability that the speaker is the owner of this profile"
+    )
 
 
 class IdentifyReply(Reply):
-    resultId: Id
-    candidates: list[Candidate]
+    """Result of an identification."""
+
+    resultId: Id = Field(description="Id of the result in the audit")
+    candidates: list[Candidate] = Field(description="Most probable profiles, best first")
     identified: Id | None = Field(
-        description="The identified profile; null if none is likely enough among so many"
+        description="Id of the identified profile; null if no profile is probable enough among so many"
     )
-    noneOfThem: float | None
-    profilesCount: int
-    reason: str | None
-    quality: QualityReply | None
+    noneOfThem: float | None = Field(
+        description="Probability that the speaker has none of the searched profiles"
+    )
+    profilesCount: int = Field(description="Number of searched profiles")
+    reason: str | None = Field(description="Reason if the recording cannot be used")
+    quality: QualityReply | None = Field(description="Null for a vector or an unreadable file")
     modelVersion: Version
-    notice: str | None
+    notice: str | None = Field(description="Warning to show to users")
 
 
 class Challenge(Reply):
+    """Phrase or words that must be said in the next verification."""
+
     challengeId: Id
     profileId: Id
-    kind: Literal["phrase", "words"] = Field(description="`words` also for digits")
-    phrases: list[Phrase]
+    kind: Literal["phrase", "words"] = Field(
+        description="`phrase`: an enrolled phrase; `words`: random words or digits"
+    )
+    phrases: list[Phrase] = Field(description="What to say; one text")
     expires: Time
 
 
 class ProblemDetails(Reply):
     """Details of a problem (RFC 9457)."""
 
-    type: str = Field(examples=["urn:mvplda:refused"])
-    title: str
-    status: int
-    detail: str
-    instance: str | None = None
+    type: str = Field(examples=["urn:mvplda:refused"], description="Kind of the problem")
+    title: str = Field(description="Phrase of the HTTP status")
+    status: int = Field(description="HTTP status")
+    detail: str = Field(description="Sentence for people")
+    instance: str | None = Field(default=None, description="Path of the call")
     reason: str | None = Field(default=None, examples=["not_enough_speech"])
 
 
 class Problem(HTTPException):
-    """Refused or failed call, with its HTTP status.
+    """Exception with which a call is refused or fails; it becomes an answer with problem details (RFC 9457).
 
+    Parameters
+    ----------
+    status : HTTP status
     kind : short name, which becomes the ``type`` of the answer
-    detail : sentence for people
-    wait : seconds after which the call may be repeated
+    detail : sentence for people: what was expected, what came, and what to do
+    wait : seconds after which the call may be repeated (header Retry-After); None: no header
     fields : further fields of the answer, such as ``reason``
     """
 
@@ -400,6 +513,7 @@ class Problem(HTTPException):
         self.fields = fields
 
     def body(self, instance: str) -> Json:
+        """Return the problem details as JSON; `instance` is the path of the call."""
         return {
             "type": f"urn:mvplda:{self.kind}",
             "title": HTTPStatus(self.status_code).phrase,
@@ -411,15 +525,17 @@ class Problem(HTTPException):
 
 
 class DamagedProfile(Problem):
-    """The stored data of one profile cannot be read; all others are unaffected.
+    """Problem (409) of a call about a profile whose stored data cannot be read.
 
-    what : the damaged data, such as "recording 2"
+    Parameters
+    ----------
+    what : name of the damaged data, such as "recording 2"
     """
 
     def __init__(self, what: str) -> None:
         detail = (
-            f"the stored data of this profile are damaged ({what}): the operator can restore them, "
-            "reset the profile or delete it"
+            f"the stored data of this profile cannot be read ({what}): its operator can restore the database, "
+            "or reset or delete the profile"
         )
         super().__init__(409, "damaged", detail, state="damaged")
         self.what = what
@@ -429,7 +545,7 @@ class DamagedProfile(Problem):
 
 
 def problems(*statuses: int) -> dict[int | str, Json]:
-    """Return the refusals of an endpoint for OpenAPI."""
+    """Return the descriptions of an endpoint's refusals in OpenAPI, one per HTTP status."""
     schema = {"$ref": "#/components/schemas/ProblemDetails"}
     content = {"application/problem+json": {"schema": schema}}
     return {
@@ -439,7 +555,13 @@ def problems(*statuses: int) -> dict[int | str, Json]:
 
 
 def recording_body(model: type[RecordingRequest], example: Mapping[str, object]) -> Json:
-    """Describe a call for OpenAPI: sound as the body (audio/* or octets) or in a form, or a vector in JSON."""
+    """Return the OpenAPI description of a call with a recording.
+
+    The body is sound, a form with sound, or JSON with a vector.
+
+    model : fields of the request
+    example : example of the body in JSON
+    """
     schema = model.model_json_schema()
     fields = {name: field for name, field in schema["properties"].items() if name != "vector"}
     sound = {"type": "string", "format": "binary"}

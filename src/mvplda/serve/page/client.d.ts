@@ -42,64 +42,66 @@ export class ServiceError extends Error {
 export class Client {
   constructor(url: string, options?: Options);
 
-  /** Verify a claimed person and phrase: accept, reject with a reason, or inconclusive. */
+  /** Verify the claim to be the owner of a profile, by voice and phrase: accept, reject or inconclusive. */
   verify(
     profileId: string,
     recording: Recording,
     fields?: { phrase?: string | null; challengeId?: string | null; far?: number | null; countermeasureLlr?: number | null },
   ): Promise<VerifyReply>;
-  /** Identify a speaker among all profiles or `candidates`, with the probability of none of them. */
+  /** Identify a speaker among all enrolled profiles, or among `candidates`, and return the probability of nobody. */
   identify(
     recording: Recording,
     fields?: { candidates?: string[] | null; top?: number; priorNone?: number },
   ): Promise<IdentifyReply>;
-  /** Return the open challenge of a profile, or choose a random one for one verification within a minute. */
+  /** Return what to say in the next verification of a profile: its open challenge, or a new random one. */
   challenge(body: NewChallenge): Promise<Challenge>;
   /** Return the status and the versions of the service. */
   health(): Promise<Health>;
-  /** Return the status if database, model and, for identification, voices in memory are ready; else refuse. */
+  /** Return 200 if the database answers and the voices for identification are loaded; 503 otherwise. */
   ready(): Promise<Ready>;
-  /** Return counters in the text format of Prometheus. */
+  /** Return the metrics of the service in the text format of Prometheus. */
   metrics(): Promise<string>;
-  /** Return the model: views, calibration, error rates with intervals, and their data. */
+  /** Return the model: its views, calibration, and error rates with intervals and the data behind them. */
   getModel(): Promise<ModelInfo>;
-  /** Return name, role and policy of the key of this call. */
+  /** Return the name, role and policy of the API key of this call. */
   getKey(): Promise<KeyReply>;
-  /** Return changes and decisions, newest first, without sound and without vectors. */
+  /** Return one page of the audit: changes, decisions and refusals, newest first, without sound and vectors. */
   getAudit(
     fields?: { top?: number; after?: number; profileId?: string | null; resultId?: string | null; action?: string | null },
   ): Promise<AuditPage>;
   /** Create a profile of a person who has given consent. */
   createProfile(body: NewProfile): Promise<ProfileReply>;
-  /** Return profiles by page, without vectors: all, those of a `userId`, or of all that begin with `search`. */
+  /** Return one page of profiles: all, those with a `userId`, or those whose userId begins with `search`. */
   getProfiles(
     fields?: { top?: number; after?: string | null; userId?: string | null; search?: string | null },
   ): Promise<ProfilePage>;
-  /** Return state, counts and times of a profile, without vectors. */
+  /** Return the state of a profile, its phrases and numbers of recordings, and its times, without vectors. */
   getProfile(profileId: string): Promise<ProfileReply>;
-  /** Erase everything at once; the id stays, marked as deleted with its time. */
+  /** Erase all data of a profile at once; only its id stays, marked as deleted with the time. */
   deleteProfile(profileId: string): Promise<ProfileReply>;
-  /** Add a recording or a vector; a refusal (422, with a reason) leaves the profile as it was. */
+  /** Add a recording or a vector to a profile; a refusal (422, with a reason) leaves the profile as it was. */
   enrol(
     profileId: string,
     recording: Recording,
     fields?: { phrase?: string | null; session?: string | null },
   ): Promise<EnrolReply>;
-  /** Remove a recording; the profile is then the same as if it had never been added. */
+  /** Remove a recording from a profile; its templates are then as if the recording had never been added. */
   removeEnrolment(profileId: string, number: number): Promise<ProfileReply>;
-  /** Remove all recordings of a profile. */
+  /** Remove all recordings of a profile; name, phrases and consent stay. */
   reset(profileId: string): Promise<ProfileReply>;
-  /** Unlock a profile after rejections; nothing is erased. */
+  /** End the lock of a profile after rejections; no data are erased. */
   unlock(profileId: string): Promise<ProfileReply>;
-  /** Erase the voice at once; the name is kept and marked: the person must not be verified by voice. */
+  /** Erase the voice of a profile at once; its name stays, marked as a person who must not be verified by voice. */
   optOut(profileId: string): Promise<ProfileReply>;
-  /** Return everything that is stored of a person. */
+  /** Return all stored data of a profile, its recordings and its audit entries, without vectors. */
   export(profileId: string): Promise<Export>;
 }
 
+/** Entry of the audit; further fields depend on its action. */
 export interface AuditEntry {
   id: string;
   at: string;
+  /** Name of the caller's API key */
   caller: string;
   action: string;
   profileId: string | null;
@@ -107,121 +109,171 @@ export interface AuditEntry {
   [other: string]: unknown;
 }
 
+/** One page of the audit. */
 export interface AuditPage {
-  /** `after` of the next page */
+  /** Value of `after` with which the next page is read; null: this is the last page */
   next: string | null;
   items: AuditEntry[];
   [other: string]: unknown;
 }
 
+/** Profile that may be the speaker's. */
 export interface Candidate {
   profileId: string;
+  /** Null if the API key must not see it */
   userId: string | null;
+  /** LLR of the same speaker */
   llr: number | null;
+  /** Probability that the speaker is the owner of this profile */
   probability: number | null;
   [other: string]: unknown;
 }
 
+/** Phrase or words that must be said in the next verification. */
 export interface Challenge {
   challengeId: string;
   profileId: string;
-  /** `words` also for digits */
+  /** `phrase`: an enrolled phrase; `words`: random words or digits */
   kind: "phrase" | "words";
+  /** What to say; one text */
   phrases: string[];
   expires: string;
   [other: string]: unknown;
 }
 
+/** Consent of a person to the storage of voice templates. */
 export interface Consent {
+  /** Whether the person agreed; nothing is stored otherwise */
   given: boolean;
   /** What the person agreed to */
   text?: string | null;
 }
 
+/** Profile after an enrolment, and the new recording. */
 export interface EnrolReply {
   profileId: string;
+  /** Name of the person */
   userId: string | null;
   state: "created" | "enrolling" | "enrolled" | "stale" | "expired" | "damaged" | "opted_out" | "deleted";
   /** Null for a key of the role verify */
   phrases: string[] | null;
+  /** Number of recordings */
   enrollmentsCount: number;
+  /** Recordings that are missing until the first phrase is enrolled */
   remainingEnrollmentsCount: number;
-  /** Null for a key of the role verify */
+  /** Recordings that are missing per phrase; null for a key of the role verify */
   remainingByPhrase: Record<string, number> | null;
+  /** Seconds of speech in all recordings */
   speechLength: number;
+  /** Model of the templates; null: no recordings */
   modelVersion: string | null;
   created: string;
   updated: string;
+  /** Last enrolment or acceptance */
   lastUsed: string | null;
+  /** Time from which the profile is expired, if unused */
   expires: string | null;
   /** End of the lock after consecutive rejections; null: not locked */
   lockedUntil: string | null;
   enrollmentId: number;
+  /** Null for a vector or an unreadable file */
   quality: QualityReply | null;
+  /** LLR of the same phrase as in earlier recordings; null without any of this phrase */
   phraseLlr: number | null;
+  /** LLR of the same speaker as in earlier recordings; null without any */
   consistencyLlr: number | null;
   [other: string]: unknown;
 }
 
+/** All stored data of a person, without vectors. */
 export interface Export {
   profile: ProfileReply;
   consent: Record<string, unknown> | null;
   enrollments: StoredEnrolment[];
+  /** Entries of the audit about the profile */
   record: AuditEntry[];
+  /** Description of the stored data that cannot be shown */
   kept: string;
   [other: string]: unknown;
 }
 
+/** The network that computes vectors from sound. */
 export interface ExtractorInfo {
   name: string | null;
+  /** Hash of its weights and recipe */
   fingerprint: string | null;
+  /** Length of its vectors */
   dimension: number;
   [other: string]: unknown;
 }
 
-/** Thresholds of the speaker or the phrase alone, and the error rates that were measured at them. */
+/** Thresholds of one half, speaker or phrase, and the error rates that were measured at them. */
 export interface HalfPoint {
+  /** The half is accepted from this LLR */
   accept: number;
+  /** The half is rejected below this LLR */
   reject: number;
+  /** Share of accepted trials per kind of trial to be rejected */
   farByKind: Record<string, number>;
+  /** Share of owners that are not accepted */
   frr: number | null;
+  /** Number of people in the measurement */
   people: number | null;
   [other: string]: unknown;
 }
 
-/** Decision about the speaker or the phrase alone: its LLR, verdict, thresholds and measured error rates. */
+/** Decision about one half, speaker or phrase: its LLR, verdict, thresholds and measured error rates. */
 export interface HalfReply {
+  /** The half is accepted from this LLR */
   accept: number;
+  /** The half is rejected below this LLR */
   reject: number;
+  /** Share of accepted trials per kind of trial to be rejected */
   farByKind: Record<string, number>;
+  /** Share of owners that are not accepted */
   frr: number | null;
+  /** Number of people in the measurement */
   people: number | null;
   llr: number;
   decision: "accept" | "reject" | "inconclusive";
   [other: string]: unknown;
 }
 
+/** Status and versions of the service. */
 export interface Health {
   status: "ok";
+  /** Version of mvplda */
   version: string;
   modelVersion: string;
+  /** Name of the extractor; null if it is unknown */
   extractor: string | null;
+  /** Whether the network of the demonstration is used */
   demoNetwork: boolean;
+  /** Warning to show to users */
   notice: string | null;
+  /** Whether calls need an API key */
   keysWanted: boolean;
   [other: string]: unknown;
 }
 
+/** Result of an identification. */
 export interface IdentifyReply {
+  /** Id of the result in the audit */
   resultId: string;
+  /** Most probable profiles, best first */
   candidates: Candidate[];
-  /** The identified profile; null if none is likely enough among so many */
+  /** Id of the identified profile; null if no profile is probable enough among so many */
   identified: string | null;
+  /** Probability that the speaker has none of the searched profiles */
   noneOfThem: number | null;
+  /** Number of searched profiles */
   profilesCount: number;
+  /** Reason if the recording cannot be used */
   reason: string | null;
+  /** Null for a vector or an unreadable file */
   quality: QualityReply | null;
   modelVersion: string;
+  /** Warning to show to users */
   notice: string | null;
   [other: string]: unknown;
 }
@@ -230,11 +282,11 @@ export interface IdentifyReply {
 export interface KeyReply {
   name: string;
   role: string;
-  /** What the key sees of a decision */
+  /** Fields of a decision that the key sees */
   detail: "verdict" | "halves" | "evidence";
-  /** Largest `far` of a verification; null: any */
+  /** Largest `far` that a verification may have; null: any */
   far: number | null;
-  /** Required of each verification */
+  /** Protection that each verification must have */
   require: "none" | "challenge" | "countermeasure" | "either";
   [other: string]: unknown;
 }
@@ -243,16 +295,22 @@ export interface KeyReply {
 export interface ModelInfo {
   modelVersion: string;
   extractor: ExtractorInfo;
+  /** Kinds of labels that the model compares */
   views: string[];
+  /** Calibration per question */
   calibration: Record<string, unknown>;
+  /** Whether LLRs of the service's question are calibrated */
   calibrated: boolean;
+  /** Largest possible LLR; null: no limit */
   largestLlr: number | null;
   operatingPoints: OperatingPointReply[];
+  /** Card of the model: training data and measurements */
   data: Record<string, unknown>;
   /** Phrases of training, which need no enrolment */
   knownPhrases: string[];
-  /** Kinds of challenges; words and digits need the decoder of a recogniser */
+  /** Kinds of challenges that the service can check; words and digits need the decoder of a recogniser */
   challengeKinds: ("phrase" | "words" | "digits")[];
+  /** Warning to show to users */
   notice: string | null;
   threshold: number;
   rejectThreshold: number;
@@ -260,6 +318,7 @@ export interface ModelInfo {
   [other: string]: unknown;
 }
 
+/** Challenge to be created, for a profile or for the name of a person. */
 export interface NewChallenge {
   /** Profile to verify, unless `userId` names it */
   profileId?: string | null;
@@ -269,24 +328,34 @@ export interface NewChallenge {
   kind?: "phrase" | "words" | "digits";
 }
 
+/** Profile to be created. */
 export interface NewProfile {
+  /** Name of the person */
   userId?: string | null;
+  /** Phrase to be enrolled; default: that of the first recording */
   phrase?: string | null;
   consent: Consent;
 }
 
 /** Thresholds, and the error rates that were measured at them on held-out people. */
 export interface OperatingPointReply {
+  /** Strictest FAR that the threshold was chosen for */
   wantedFar: number | null;
+  /** A trial is accepted from this LLR */
   threshold: number;
-  /** FAR of the worst kind of trial */
+  /** Measured FAR of the worst kind of trial */
   far: number | null;
+  /** 95 % interval of `far` over people */
   farInterval: number[] | null;
+  /** Measured share of owners that are not accepted */
   frr: number | null;
+  /** 95 % interval of `frr` over people */
   frrInterval: number[] | null;
   /** FAR per kind of trial to be rejected, as in `posteriors` */
   farByKind: Record<string, number>;
+  /** Number of people in the measurement */
   people: number | null;
+  /** Origin of the thresholds, in words */
   basis: string;
   /** Thresholds of speaker and phrase; empty if `threshold` decides */
   halves: Record<string, HalfPoint>;
@@ -295,103 +364,141 @@ export interface OperatingPointReply {
 
 /** Details of a problem (RFC 9457). */
 export interface ProblemDetails {
+  /** Kind of the problem */
   type: string;
+  /** Phrase of the HTTP status */
   title: string;
+  /** HTTP status */
   status: number;
+  /** Sentence for people */
   detail: string;
+  /** Path of the call */
   instance?: string | null;
   reason?: string | null;
   [other: string]: unknown;
 }
 
+/** One page of profiles. */
 export interface ProfilePage {
-  /** `after` of the next page */
+  /** Value of `after` with which the next page is read; null: this is the last page */
   next: string | null;
   items: ProfileReply[];
   [other: string]: unknown;
 }
 
+/** State of a profile, without its vectors. */
 export interface ProfileReply {
   profileId: string;
+  /** Name of the person */
   userId: string | null;
   state: "created" | "enrolling" | "enrolled" | "stale" | "expired" | "damaged" | "opted_out" | "deleted";
   /** Null for a key of the role verify */
   phrases: string[] | null;
+  /** Number of recordings */
   enrollmentsCount: number;
+  /** Recordings that are missing until the first phrase is enrolled */
   remainingEnrollmentsCount: number;
-  /** Null for a key of the role verify */
+  /** Recordings that are missing per phrase; null for a key of the role verify */
   remainingByPhrase: Record<string, number> | null;
+  /** Seconds of speech in all recordings */
   speechLength: number;
+  /** Model of the templates; null: no recordings */
   modelVersion: string | null;
   created: string;
   updated: string;
+  /** Last enrolment or acceptance */
   lastUsed: string | null;
+  /** Time from which the profile is expired, if unused */
   expires: string | null;
   /** End of the lock after consecutive rejections; null: not locked */
   lockedUntil: string | null;
   [other: string]: unknown;
 }
 
+/** Measured quality of a recording. */
 export interface QualityReply {
+  /** Length in seconds */
   durationS: number;
+  /** Seconds of speech */
   speechS: number;
+  /** Level of the loudest sample, in dB relative to full scale */
   peakDb: number;
+  /** Mean level of the speech, in dB relative to full scale */
   levelDb: number;
+  /** Share of clipped samples */
   clipped: number;
+  /** Signal-to-noise ratio in dB; null: not measurable */
   snrDb: number | null;
+  /** Highest frequency within 60 dB of the loudest one, in Hz */
   bandwidthHz: number;
   warnings: string[];
   [other: string]: unknown;
 }
 
+/** The service is ready for calls. */
 export interface Ready {
   status: "ready";
   modelVersion: string;
   [other: string]: unknown;
 }
 
+/** Stored recording of a profile, without its vector. */
 export interface StoredEnrolment {
   enrollmentId: number;
   phrase: string;
   created: string;
+  /** Seconds of speech */
   speechLength: number;
   session: string;
+  /** Whether its vector is stored */
   vectorKept: boolean;
   extractor: string | null;
+  /** Raw score of the detector of spoofs; null: the detector was off */
   spoofScore?: number | null;
   [other: string]: unknown;
 }
 
 /** A decision and its evidence.
 
-Fields of the evidence are null if nothing was scored, or if the policy of the key does not include them. */
+Fields of the evidence are null if the recording was not scored, or if the policy of the API key hides them. */
 export interface VerifyReply {
+  /** Id of the decision in the audit */
   resultId: string;
   decision: "accept" | "reject" | "inconclusive";
+  /** Reason of a rejection or an inconclusive answer */
   reason: string | null;
-  /** What to do next, if more speech would help a decision */
+  /** How much speech a decision usually needs, if there was too little */
   advice?: string | null;
   /** Verdict about the speaker alone */
   voice?: "accept" | "reject" | "inconclusive" | null;
   /** Verdict about the phrase alone */
   phrase?: "accept" | "reject" | "inconclusive" | null;
+  /** LLR of the owner with the claimed phrase, against all other trials */
   llr?: number | null;
-  /** Threshold of `llr`; null if `halves` decide */
+  /** Accepted from this `llr`; null if `halves` decide */
   threshold: number | null;
+  /** Rejected below this `llr`; null if `halves` decide */
   rejectThreshold: number | null;
   /** At even odds: target (T) or impostor (I), correct (C) or wrong (W) phrase */
   posteriors?: Record<string, number> | null;
+  /** LLR of the same speaker */
   llrSpeaker?: number | null;
+  /** LLR of the same phrase */
   llrPhrase?: number | null;
   /** Log probability of prompted words, given the recording */
   promptLogProbability?: number | null;
   /** Decisions about `speaker` and `phrase`; null if `threshold` decides about `llr` */
   halves?: Record<string, HalfReply> | null;
+  /** Whether the LLRs are calibrated */
   calibrated?: boolean | null;
+  /** LLR of bona fide against spoofed speech, of the caller or of the detector */
   countermeasureLlr: number | null;
+  /** Measured error rates of the decision; null if there are none */
   operatingPoint: OperatingPointReply | null;
+  /** Null for a vector or an unreadable file */
   quality: QualityReply | null;
   modelVersion: string;
+  /** Warning to show to users */
   notice: string | null;
   [other: string]: unknown;
 }

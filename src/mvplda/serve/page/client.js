@@ -60,17 +60,17 @@ export class Client {
     this.#fetch = fetch ?? ((...request) => globalThis.fetch(...request));
   }
 
-  /** Verify a claimed person and phrase: accept, reject with a reason, or inconclusive. */
+  /** Verify the claim to be the owner of a profile, by voice and phrase: accept, reject or inconclusive. */
   verify(profileId, recording, fields) {
     return this.#send("POST", `/v1/profiles/${part(profileId)}/verify`, { recording, fields, once: true });
   }
 
-  /** Identify a speaker among all profiles or `candidates`, with the probability of none of them. */
+  /** Identify a speaker among all enrolled profiles, or among `candidates`, and return the probability of nobody. */
   identify(recording, fields) {
     return this.#send("POST", "/v1/identify", { recording, fields });
   }
 
-  /** Return the open challenge of a profile, or choose a random one for one verification within a minute. */
+  /** Return what to say in the next verification of a profile: its open challenge, or a new random one. */
   challenge(body) {
     return this.#send("POST", "/v1/challenges", { body, once: true });
   }
@@ -80,27 +80,27 @@ export class Client {
     return this.#send("GET", "/v1/health");
   }
 
-  /** Return the status if database, model and, for identification, voices in memory are ready; else refuse. */
+  /** Return 200 if the database answers and the voices for identification are loaded; 503 otherwise. */
   ready() {
     return this.#send("GET", "/v1/ready");
   }
 
-  /** Return counters in the text format of Prometheus. */
+  /** Return the metrics of the service in the text format of Prometheus. */
   metrics() {
     return this.#send("GET", "/metrics", { text: true });
   }
 
-  /** Return the model: views, calibration, error rates with intervals, and their data. */
+  /** Return the model: its views, calibration, and error rates with intervals and the data behind them. */
   getModel() {
     return this.#send("GET", "/v1/model");
   }
 
-  /** Return name, role and policy of the key of this call. */
+  /** Return the name, role and policy of the API key of this call. */
   getKey() {
     return this.#send("GET", "/v1/key");
   }
 
-  /** Return changes and decisions, newest first, without sound and without vectors. */
+  /** Return one page of the audit: changes, decisions and refusals, newest first, without sound and vectors. */
   getAudit(fields) {
     return this.#send("GET", "/v1/audit", { fields });
   }
@@ -110,47 +110,47 @@ export class Client {
     return this.#send("POST", "/v1/profiles", { body, once: true });
   }
 
-  /** Return profiles by page, without vectors: all, those of a `userId`, or of all that begin with `search`. */
+  /** Return one page of profiles: all, those with a `userId`, or those whose userId begins with `search`. */
   getProfiles(fields) {
     return this.#send("GET", "/v1/profiles", { fields });
   }
 
-  /** Return state, counts and times of a profile, without vectors. */
+  /** Return the state of a profile, its phrases and numbers of recordings, and its times, without vectors. */
   getProfile(profileId) {
     return this.#send("GET", `/v1/profiles/${part(profileId)}`);
   }
 
-  /** Erase everything at once; the id stays, marked as deleted with its time. */
+  /** Erase all data of a profile at once; only its id stays, marked as deleted with the time. */
   deleteProfile(profileId) {
     return this.#send("DELETE", `/v1/profiles/${part(profileId)}`);
   }
 
-  /** Add a recording or a vector; a refusal (422, with a reason) leaves the profile as it was. */
+  /** Add a recording or a vector to a profile; a refusal (422, with a reason) leaves the profile as it was. */
   enrol(profileId, recording, fields) {
     return this.#send("POST", `/v1/profiles/${part(profileId)}/enrollments`, { recording, fields, once: true });
   }
 
-  /** Remove a recording; the profile is then the same as if it had never been added. */
+  /** Remove a recording from a profile; its templates are then as if the recording had never been added. */
   removeEnrolment(profileId, number) {
     return this.#send("DELETE", `/v1/profiles/${part(profileId)}/enrollments/${part(number)}`);
   }
 
-  /** Remove all recordings of a profile. */
+  /** Remove all recordings of a profile; name, phrases and consent stay. */
   reset(profileId) {
     return this.#send("POST", `/v1/profiles/${part(profileId)}/reset`, { once: true });
   }
 
-  /** Unlock a profile after rejections; nothing is erased. */
+  /** End the lock of a profile after rejections; no data are erased. */
   unlock(profileId) {
     return this.#send("POST", `/v1/profiles/${part(profileId)}/unlock`, { once: true });
   }
 
-  /** Erase the voice at once; the name is kept and marked: the person must not be verified by voice. */
+  /** Erase the voice of a profile at once; its name stays, marked as a person who must not be verified by voice. */
   optOut(profileId) {
     return this.#send("POST", `/v1/profiles/${part(profileId)}/opt-out`, { once: true });
   }
 
-  /** Return everything that is stored of a person. */
+  /** Return all stored data of a profile, its recordings and its audit entries, without vectors. */
   export(profileId) {
     return this.#send("GET", `/v1/profiles/${part(profileId)}/export`);
   }
