@@ -17,6 +17,7 @@ BENCHMARKS = {
     "train": "train",
     "joint": "joint",
     "scoring": "scoring",
+    "certified": "certified_search",
     "scale": "scale",
     "crossed": "crossed",
     "mixed": "mixed_models",

@@ -141,6 +141,18 @@ def test_candidates_that_lack_the_best_are_not_certified() -> None:
     assert few.profiles.shape == (5, 2)
 
 
+def test_without_candidates_nothing_is_found_or_certified() -> None:
+    model = fitted("multiview")
+    enrolled = model.enrol(*people(20))
+    tests = model.enrol(X[:5])
+    index = model.index(enrolled, same="speaker")
+    none = np.full((5, 4), -1)
+    best = index.rerank(enrolled, tests, none, np.zeros(5), top=3)
+    assert not best.certified.any()
+    assert (best.profiles == -1).all()
+    assert (best.scores == -np.inf).all()
+
+
 def test_more_profiles_tests_of_several_takes_and_labels() -> None:
     model = fitted("multiview")
     vectors, owners = people(80)

@@ -87,11 +87,11 @@ class Profiles:
     def take(self, numbers: ArrayLike) -> Profiles:
         """Return the profiles at these positions, which may repeat."""
         numbers = np.arange(len(self))[np.asarray(numbers, dtype=np.int64)]
-        bounds = np.searchsorted(self.owner, np.arange(len(self) + 1))
         # the cells of a profile are consecutive rows
-        lengths = np.diff(bounds)[numbers]
+        starts = np.searchsorted(self.owner, numbers)
+        lengths = np.searchsorted(self.owner, numbers, side="right") - starts
         owner = np.repeat(np.arange(len(numbers)), lengths)
-        first = bounds[numbers] - np.cumsum(lengths) + lengths
+        first = starts - np.cumsum(lengths) + lengths
         rows = np.arange(len(owner)) + np.repeat(first, lengths)
         return replace(
             self,

@@ -222,9 +222,12 @@ class SearchIndex:
         is_repeated[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
         test, column = np.nonzero((ordered >= 0) & ~is_repeated)
         llrs = np.full(ordered.shape, -np.inf)
-        pairs = np.stack([ordered[test, column], test], axis=1)
-        comparison = self._compare(profiles, tests)
-        (llrs[test, column],) = score_pairs(comparison, comparison.ratio.sums, pairs)
+        if len(test):
+            # only candidates are prepared for scoring: all profiles would take longer than the search
+            numbers, positions = np.unique(ordered[test, column], return_inverse=True)
+            comparison = self._compare(profiles.take(numbers), tests)
+            pairs = np.stack([positions.reshape(-1), test], axis=1)
+            (llrs[test, column],) = score_pairs(comparison, comparison.ratio.sums, pairs)
         best = np.argsort(-llrs, axis=1, kind="stable")[:, :top]
         scores = np.take_along_axis(llrs, best, axis=1)
         # certified without a bound if every profile is a candidate
