@@ -1,14 +1,15 @@
 """Error rates and costs of scores, with confidence intervals.
 
-Conventions are NIST's: a *miss* is a target below the threshold, a *false
-alarm* a non-target at or above it; scores are natural-log likelihood ratios.
+Terms are those of NIST: a *miss* is a target with a score below the threshold, a *false alarm* is a non-target with a
+score at or above the threshold. Scores are natural-log likelihood ratios (LLRs).
 
 curves : sorted scores, the convex hull of the ROC, EER, Cllr, minCllr
-catalogue : list of all metrics, and the formula of their intervals over speakers
-evaluation : tables by kind of trial
-intervals : trials reweighted by resampled speakers, and the intervals of the tables
+catalogue : definitions of all metrics, and the formula of their confidence intervals over speakers
+evaluation : tables of all metrics by kind of trial
+intervals : weights of trials if speakers are left out or resampled, and the intervals of the tables
 comparison : paired test of two systems
-thresholds : threshold for a given false-alarm rate; errors of groups of people, of identification, of several attempts
+thresholds : threshold for a given false-alarm rate; error rates of groups of people, of identification, and of several
+    attempts
 """
 
 from ..kinds import trial_kinds

@@ -1,6 +1,6 @@
-"""Catalogue of metrics with their confidence intervals: tables, pages, JSON and comparisons iterate over `METRICS`.
+"""All metrics, with their confidence intervals. Tables, pages, JSON and comparisons iterate over the list `METRICS`.
 
-A new metric is a subclass of `Metric` and a line in `METRICS`.
+To add a metric, write a subclass of `Metric` and add it to `METRICS`.
 
 Interval of an operating point
 ------------------------------
@@ -115,7 +115,7 @@ THRESHOLDS = "Thresholds"
 """Titles of the tables of metrics."""
 
 Probe = Callable[[Curve], tuple[float | Array, ...]]
-"""Function of a curve; an interval is computed from its values with each speaker left out in turn."""
+"""Function of a curve that returns one or more numbers; their values with each speaker left out give an interval."""
 
 
 HULL_BIAS = 1.5
@@ -124,7 +124,12 @@ HULL_BIAS = 1.5
 
 @dataclass(frozen=True)
 class Interval:
-    """Estimate of a metric with its confidence interval, and its standard error if the jackknife gives one."""
+    """Estimate of a metric with its confidence interval.
+
+    estimate : value of the metric for all speakers
+    low, high : ends of the interval
+    standard_error : standard error of the jackknife; NaN if there is none
+    """
 
     estimate: float
     low: float
@@ -133,12 +138,22 @@ class Interval:
 
 
 def unseen_share(speakers: float) -> float:
-    """Return the largest share of a population that a sample of this many speakers may lack, by the rule of three."""
+    """Return the largest share of a population of which a sample may contain nobody, at the confidence `LEVEL`.
+
+    This is about 3 / `speakers` (rule of three).
+
+    speakers : number of speakers in the sample
+    """
     return float(1 - (1 - LEVEL) ** (1 / speakers))
 
 
 def effective_number(sizes: ArrayLike) -> float:
-    """Return the number of speakers with equally many trials that give the same variance as these numbers of trials."""
+    """Return the effective number of speakers: (sum of sizes)^2 / (sum of squared sizes).
+
+    It is the number of speakers if all have the same number of trials, and smaller otherwise.
+
+    sizes : number of trials of each speaker
+    """
     trials = np.asarray(sizes, dtype=np.float64)
     return float(trials.sum() ** 2 / (trials**2).sum())
 
@@ -156,7 +171,9 @@ def jackknife_interval(
 
     The formula is in the module's docstring.
 
-    speakers : effective number of speakers, if it is smaller than the number of values
+    estimate : value of the metric for all speakers
+    without : (n,) values of the metric, each without one speaker or group
+    speakers : effective number of speakers; None, or a number above n: n
     upper_bound : largest possible value of the metric
     unseen_error : largest increase of the metric by speakers that the sample lacks
     of_hull : whether the metric is derived from the convex hull of the ROC, whose bias is larger
@@ -198,9 +215,13 @@ def jackknife_interval(
 
 
 def rate_interval(estimate: float | Array, without: Array, speakers: float) -> Interval:
-    """Compute the interval of a share of trials.
+    """Compute the interval of an error rate, which is a share of trials.
 
-    Its upper end allows for speakers that the sample lacks, all of whose trials fail in the worst case.
+    Its upper end takes into account speakers who are not in the sample, and of whom all trials may be errors.
+
+    estimate : error rate for all speakers
+    without : (n,) error rates, each without one speaker or group
+    speakers : effective number of speakers
     """
     missing = unseen_share(speakers)
     return jackknife_interval(
@@ -209,19 +230,21 @@ def rate_interval(estimate: float | Array, without: Array, speakers: float) -> I
 
 
 class Metric:
-    """Function of the scores of targets and non-targets, with its interval and its display.
+    """Base class of metrics: a number from the scores of targets and non-targets, its interval and its display.
 
+    Attributes
+    ----------
     name : name in Python and JSON; ``family/point`` if the metric exists for several operating points
-    heading : heading of its column
-    table : title of its table
-    percent : whether it is a share, shown in percent
-    headline : whether it is shown in tables of several systems
-    needs_llr : whether it requires likelihood ratios
-    is_error : whether lower is better, so that systems can be compared by it
+    heading : heading of the column of the metric
+    table : title of the table that shows the metric
+    percent : whether the metric is a share, shown in percent
+    headline : whether tables of several systems show the metric
+    needs_llr : whether the scores must be likelihood ratios
+    is_error : whether lower values are better, so that systems can be compared by the metric
     upper_bound : largest possible value
-    of_hull : whether it is derived from the convex hull of the ROC
+    of_hull : whether the metric is derived from the convex hull of the ROC
     unknown : text in place of an unknown value
-    notes : definition, in sentences for the foot of a table
+    notes : sentences that define the metric, for the foot of a table
     """
 
     name: str
@@ -237,25 +260,32 @@ class Metric:
     notes: tuple[str, ...] = ()
 
     def value(self, curve: Curve) -> float:
-        """Compute the metric of a curve."""
+        """Compute the metric from the sorted scores of targets and non-targets."""
         raise NotImplementedError
 
     def has_enough_trials(self, curve: Curve) -> bool:
-        """Return whether the curve has enough trials to state the metric."""
+        """Return whether there are enough trials to compute the metric."""
         return True
 
     def unseen_error(self, missing: float) -> float:
-        """Return how much the metric rises if a share ``missing`` of the speakers is added, whose trials all fail."""
+        """Return the largest increase of the metric by speakers who are not in the sample.
+
+        missing : their share of the population; all their trials are assumed to be errors
+        """
         return math.inf
 
     def probe(self, whole: Curve) -> Probe | None:
-        """Return the function of a curve that is evaluated with each speaker left out; None: there is no interval."""
+        """Return the function that is evaluated on the scores without each speaker; None: the metric has no interval.
+
+        whole : scores of all speakers
+        """
         return lambda curve: (self.value(curve),)
 
     def interval(self, whole: Curve, without: Array, speakers: float) -> Interval:
-        """Compute the interval of the metric of the whole curve.
+        """Compute the interval of the metric.
 
-        without : (groups, values of the probe), finite
+        whole : scores of all speakers
+        without : finite values of the probe without each speaker or group of speakers, (groups, values of the probe)
         speakers : effective number of speakers
         """
         return jackknife_interval(
@@ -268,7 +298,7 @@ class Metric:
         )
 
     def show(self, value: float) -> str:
-        """Format a value for a table."""
+        """Return a value of the metric as text for a table."""
         if math.isnan(value):
             return self.unknown
         if self.percent:
@@ -339,7 +369,7 @@ class MinDCF(_DetectionCostMetric):
 
 
 class ActDCF(_DetectionCostMetric):
-    """Normalised detection cost at Bayes' threshold."""
+    """Normalised detection cost at Bayes' threshold, which the cost and the prior determine."""
 
     family = "act_dcf"
     label = "actDCF"
@@ -350,7 +380,7 @@ class ActDCF(_DetectionCostMetric):
 
 
 class MinCllr(Metric):
-    """Cllr after the best monotonic recalibration."""
+    """Least Cllr of any calibration that keeps the order of the scores."""
 
     name = "min_cllr"
     heading = "minCllr"
@@ -369,7 +399,7 @@ class MinCllr(Metric):
 
 
 class Cllr(Metric):
-    """Cost of log-likelihood ratios."""
+    """Cost of log-likelihood ratios over all priors, in bits: 0 is perfect, 1 is no information."""
 
     name = "cllr"
     heading = "Cllr"
@@ -384,7 +414,7 @@ class Cllr(Metric):
         return lambda curve: (curve.cllr(), curve.min_cllr())
 
     def interval(self, whole: Curve, without: Array, speakers: float) -> Interval:
-        """Compute the interval; it reaches at least as far up as that of minCllr plus the calibration loss."""
+        """Compute the interval; its upper end is at least that of minCllr plus the calibration loss Cllr - minCllr."""
         interval = super().interval(whole, without, speakers)
         min_cllr = MinCllr().interval(whole, without[:, 1:], speakers)
         calibration_loss = max(0.0, interval.estimate - min_cllr.estimate)
@@ -392,7 +422,7 @@ class Cllr(Metric):
 
 
 class _AtRate(Metric):
-    """Base class of metrics at a given false-alarm rate: the threshold, and the misses there."""
+    """Base class of the metrics at a given false-alarm rate: the threshold for this rate, and the miss rate there."""
 
     unknown = "too few"
     family: ClassVar[str]
@@ -418,9 +448,12 @@ class _AtRate(Metric):
 
 
 def threshold_ends(whole: Curve, far: Interval) -> tuple[float, float]:
-    """Return the thresholds at the upper and at the lower end of the interval of a false-alarm rate.
+    """Return the interval of a threshold: the thresholds at the upper and lower end of its false-alarm rate.
 
-    The second is infinite if the lower end of the rate is below the share of a single trial.
+    The upper end of the threshold is infinite if the lower end of the rate is less than a single trial.
+
+    whole : scores of all speakers
+    far : false-alarm rate at the threshold with its interval
     """
     low = whole.threshold_for(far.high)
     if far.low < whole.others.largest_share():
@@ -429,7 +462,7 @@ def threshold_ends(whole: Curve, far: Interval) -> tuple[float, float]:
 
 
 class ThresholdAt(_AtRate):
-    """Threshold for a given false-alarm rate."""
+    """Lowest threshold whose false-alarm rate does not exceed a given rate."""
 
     family = "threshold_at_far"
     label = "threshold"
@@ -446,7 +479,7 @@ class ThresholdAt(_AtRate):
 
 
 class MissesAt(_AtRate):
-    """Miss rate at a given false-alarm rate."""
+    """Miss rate at the threshold for a given false-alarm rate."""
 
     family = "frr_at_far"
     label = "FRR %"
@@ -479,11 +512,11 @@ METRICS: list[Callable[[DetectionCosts, tuple[float, ...]], Iterable[Metric]]] =
     lambda costs, far: [Cllr(), MinCllr()],
     lambda costs, far: [metric(rate) for metric in (MissesAt, ThresholdAt) for rate in far],
 ]
-"""Families of metrics in the order of tables, as functions of the detection costs and the false-alarm rates."""
+"""Functions of the detection costs and the false-alarm rates that return metrics, in the order of tables."""
 
 
 def metrics_of(costs: Costs = ("default",), far: Iterable[float] = FARS) -> list[Metric]:
-    """Return all metrics for the given detection costs and false-alarm rates."""
+    """Return all metrics for these detection costs and false-alarm rates, in the order of tables."""
     rates = tuple(dict.fromkeys(map(float, far)))
     for rate in rates:
         check_rate(rate)

@@ -1,8 +1,8 @@
 """Paired test of two systems on the same trials, by a bootstrap over speakers.
 
 EER, minDCF and minCllr are measured on the convex hull of the same scores, and are too low on average; on a resample,
-which repeats trials, they are too low twice. In the difference of two systems this bias cancels, so that percentiles
-of a bootstrap are valid for a difference. They are not for the error rate of a single system.
+which repeats trials, they are even lower. In the difference of two systems this bias cancels, so that percentiles of a
+bootstrap are valid for a difference. For the error rate of a single system they are not valid.
 
 The spread of replicates of n speakers is too small by sqrt(1 - 1/n), and it is estimated with
 n - 1 degrees of freedom. The percentiles are widened for both: the normal quantile z is replaced
@@ -35,13 +35,13 @@ MIN_DEFINED_SHARE = 0.9
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Test of one metric of two systems on the same trials.
+    """Test of one metric of two systems, A and B, on the same trials; NaN where there are too few speakers.
 
-    a, b : value of each system
-    difference : a - b; negative if A is better, because all tested metrics are errors
+    a, b : value of the metric of each system
+    difference : a - b; negative if A is better, because all tested metrics are error rates or costs
     low, high : interval of the difference
-    p_value : two-sided p-value of the hypothesis of no difference
-    ratio_low, ratio_high : interval of a / b
+    p_value : two-sided p-value of the hypothesis that there is no difference
+    ratio_low, ratio_high : interval of the ratio a / b
     """
 
     a: float
@@ -55,7 +55,7 @@ class PairedTest:
 
     @property
     def ratio(self) -> float:
-        """Ratio a / b of the two systems."""
+        """Ratio a / b of the values of the two systems; NaN if b is 0."""
         return self.a / self.b if self.b else math.nan
 
     @property
@@ -68,7 +68,12 @@ class PairedTest:
 
 @dataclass(frozen=True)
 class SystemComparison:
-    """Paired tests by kind and metric."""
+    """Paired tests of two systems.
+
+    tests : test by kind of trial and name of the metric
+    n_resamples : number of draws of the speakers
+    n_speakers : number of speakers
+    """
 
     tests: dict[str, dict[str, PairedTest]]
     n_resamples: int
@@ -91,7 +96,11 @@ class SystemComparison:
 
 
 def _quantiles(values: Array, speakers: float) -> tuple[float, float]:
-    """Compute widened percentiles of the replicates with both targets and non-targets."""
+    """Return the ends of an interval: widened percentiles of the values of resamples.
+
+    values : (resamples,) values; NaN for resamples without targets or non-targets, which are ignored
+    speakers : effective number of speakers
+    """
     defined = values[~np.isnan(values)]
     z = stdtrit(speakers - 1, (1 + LEVEL) / 2) * math.sqrt(speakers / (speakers - 1))
     # Interpolation between infinite values is undefined.
@@ -114,9 +123,9 @@ def compare_systems(
 ) -> SystemComparison:
     """Test whether system A has lower errors than system B on the same trials.
 
-    Both are measured on the same resamples of the speakers, so that difficulties common to both
-    cancel in the difference. The p-value is based on the smaller share of differences on
-    either side of zero.
+    Both systems are measured on the same resamples of the speakers, so that speakers who are difficult for both do not
+    matter for the difference. The p-value is based on the share of resamples in which the difference has the other
+    sign.
 
     Parameters
     ----------
@@ -155,7 +164,10 @@ def compare_systems(
 
     @cache  # a single kind of non-target shares its trials with the total
     def replicates(trials: WeightedTrials) -> Array:
-        """Return (resamples + 1, metrics) values of one system; NaN without targets or non-targets."""
+        """Return the values (resamples + 1, metrics) of one system, first for all speakers, then for each resample.
+
+        A resample without targets or without non-targets has NaN.
+        """
         values = np.full((len(multiplicities), len(metrics)), np.nan)
         for b, multiplicity in enumerate(multiplicities):
             curve = trials.under(multiplicity)
@@ -176,9 +188,9 @@ def compare_systems(
 
 
 def paired_test(a: Array, b: Array, speakers: float) -> PairedTest:
-    """Test a metric.
+    """Test whether two systems differ in one metric.
 
-    a, b : value of each system for all speakers, then for every resample
+    a, b : (resamples + 1,) values of the metric of each system, first for all speakers, then for each resample
     speakers : effective number of speakers
     """
     # The difference of two infinite values is undefined; the ratio of two zeros counts as 1.

@@ -1,10 +1,10 @@
 """Error rates over all thresholds, from sorted scores.
 
-Conventions are NIST's: a *miss* is a target below the threshold, a *false
-alarm* a non-target at or above it; scores are natural-log likelihood ratios.
+A *miss* is a target with a score below the threshold, a *false alarm* is a non-target with a score at or above the
+threshold. Scores are natural-log likelihood ratios.
 
-Targets and non-targets are sorted separately, in their original precision.
-The hull of the ROC depends only on the distinct scores of targets, which are few.
+Targets and non-targets are sorted separately, in their original precision. The corners of the convex hull of the ROC
+lie at scores of targets, which are few.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -33,7 +33,10 @@ CHUNK = 1 << 18
 
 
 def as_scores(values: ArrayLike, name: str) -> Scores:
-    """Convert scores to a flat float32 or float64 array; refuse NaN and an empty list."""
+    """Return scores as a flat array (n,), float32 or float64; raise `DataError` for NaN, text, or no scores.
+
+    name : adjective of the scores in errors, such as "target"
+    """
     array: Scores = np.asarray(values).reshape(-1)
     if array.dtype not in (np.float32, np.float64):
         try:
@@ -54,13 +57,13 @@ def as_scores(values: ArrayLike, name: str) -> Scores:
 
 
 def softplus(scores: Scores) -> Array:
-    """Compute log(1 + exp(score)) in float64."""
+    """Compute log(1 + exp(score)) of each score, in float64 and without overflow."""
     x = scores.astype(np.float64)
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
 def softplus_mean(scores: Scores, sign: float) -> float:
-    """Compute the mean of log(1 + exp(sign * score)), summed in float64 chunk by chunk."""
+    """Compute the mean of log(1 + exp(sign * score)), in float64, a chunk of scores at a time."""
     starts = range(0, len(scores), CHUNK)
     total = sum(float(softplus(sign * scores[i : i + CHUNK]).sum()) for i in starts)
     return total / len(scores)
@@ -69,10 +72,12 @@ def softplus_mean(scores: Scores, sign: float) -> float:
 def count_below(
     ordered: Scores, thresholds: ArrayLike, side: Literal["left", "right"] = "left"
 ) -> Ranks:
-    """Count the sorted scores below each threshold ("right": at or below it).
+    """Count the scores below each threshold (side "left"), or at or below it (side "right").
 
-    For float32 scores a float64 threshold is rounded up ("right": down) to the next float32: the counts
-    are the same, and no float64 copy of the scores is needed.
+    For float32 scores, a float64 threshold is rounded up (side "left") or down to the next float32 number. This gives
+    the same counts without a float64 copy of the scores.
+
+    ordered : sorted scores, (n,)
     """
     exact = np.asarray(thresholds)
     with np.errstate(over="ignore"):
@@ -88,10 +93,11 @@ def count_below(
 
 @dataclass(frozen=True)
 class SortedScores:
-    """Sorted scores of targets or of non-targets.
+    """Sorted scores of targets or of non-targets, with weights.
 
-    weights : weight of each score; None: 1 each
-    costs : cost of each score in Cllr, in nats; None: computed when needed
+    scores : (n,) ascending
+    weights : (n,) weight of each score; None: 1 each
+    costs : (n,) contribution of each score to Cllr, in nats; None: computed when needed
     """
 
     scores: Scores
@@ -100,28 +106,31 @@ class SortedScores:
 
     @cached_property
     def below(self) -> Array:
-        """(scores + 1,) cumulative weight: element k is the weight of the k lowest scores."""
+        """Cumulative weights (n + 1,): element k is the total weight of the k lowest scores."""
         if self.weights is None:
             return np.arange(len(self.scores) + 1.0)
         return np.append(0.0, np.cumsum(self.weights))
 
     @property
     def total(self) -> float:
-        """Weight of all scores."""
+        """Total weight of all scores."""
         return float(self.below[-1])
 
     def share_below(self, thresholds: ArrayLike) -> Array:
-        """Compute the share of scores below each threshold; the share is 1 at +infinity."""
+        """Compute the weight of the scores below each threshold as a share of the total; 1 at +infinity."""
         rejected = count_below(self.scores, thresholds)
         rejected = np.where(np.equal(thresholds, np.inf), len(self.scores), rejected)
         return np.asarray(self.below[rejected] / self.total)
 
     def largest_share(self) -> float:
-        """Return the largest weight of a single trial as a share of the total."""
+        """Return the largest weight of a single score as a share of the total."""
         return (1.0 if self.weights is None else float(np.max(self.weights))) / self.total
 
     def cost(self, sign: float) -> float:
-        """Compute the mean cost in Cllr, in nats; the sign of targets is -1."""
+        """Compute the weighted mean of the contributions to Cllr, in nats.
+
+        sign : -1 for targets, +1 for non-targets
+        """
         if self.costs is None or self.weights is None:
             return softplus_mean(self.scores, sign)
         with np.errstate(invalid="ignore"):
@@ -134,10 +143,16 @@ class SortedScores:
 
 
 def ranks_at_targets(targets: Scores, nontargets: Scores) -> list[Ranks]:
-    """Count the targets and the non-targets below each possible corner of the hull of the ROC.
+    """Count the targets, and the non-targets, below each possible corner of the convex hull of the ROC.
 
-    Corners lie just below and just above each distinct target score: non-targets between two targets
-    form one group whatever their order, and so do all scores that tie with a target.
+    Corners lie just below and just above each distinct target score. Between them, the order of non-targets has no
+    effect on the hull.
+
+    targets, nontargets : sorted scores
+
+    Returns
+    -------
+    number of targets below each corner, and number of non-targets below each corner, (2 * distinct target scores,)
     """
     values = targets[np.append(True, targets[1:] != targets[:-1])]
     both = [
@@ -149,7 +164,8 @@ def ranks_at_targets(targets: Scores, nontargets: Scores) -> list[Ranks]:
 class Curve:
     """Sorted and weighted scores of targets and non-targets, from which all metrics are computed.
 
-    ranks : result of `ranks_at_targets`; None: computed when needed
+    targets, others : scores of targets, and of non-targets
+    ranks : result of `ranks_at_targets` for these scores; None: computed when needed
     """
 
     def __init__(
@@ -160,13 +176,16 @@ class Curve:
         self._ranks = ranks
 
     def rates(self, thresholds: ArrayLike) -> tuple[Array, Array]:
-        """Compute the miss and false-alarm rates if scores at or above a threshold are accepted."""
+        """Compute the miss rate and the false-alarm rate at each threshold.
+
+        Scores at or above a threshold are accepted. Both results have the shape of `thresholds`.
+        """
         accepted = 1 - self.others.share_below(thresholds)
         return self.targets.share_below(thresholds), np.asarray(accepted)
 
     @cached_property
     def hull(self) -> Hull:
-        """Convex hull of the ROC, with ties pooled."""
+        """Convex hull of the ROC; equal scores of targets and non-targets lie on the same step."""
         sides = (self.targets, self.others)
         ranks = self._ranks or ranks_at_targets(self.targets.scores, self.others.scores)
         # Nothing is rejected at the first corner, everything at the last.
@@ -177,7 +196,10 @@ class Curve:
         return Hull(*hull_corners(np.stack(corners)))
 
     def threshold_for(self, false_alarm: float) -> float:
-        """Return the lowest accepted score at which the false-alarm rate does not exceed the given one."""
+        """Return the lowest score that can be a threshold with at most this false-alarm rate.
+
+        The result is -infinity if every score may be accepted, and +infinity if none may.
+        """
         rejected_weight = (1 - false_alarm - ROUNDING) * self.others.total
         if rejected_weight <= 0:
             return -np.inf
@@ -193,19 +215,20 @@ class Curve:
         return (self.targets.cost(-1.0) + self.others.cost(1.0)) / (2 * math.log(2))
 
     def eer(self) -> float:
-        """Compute the equal error rate of the convex hull."""
+        """Compute the equal error rate of the convex hull of the ROC."""
         return self.hull.eer()
 
     def min_cllr(self) -> float:
-        """Compute Cllr after the best monotonic recalibration."""
+        """Compute the least Cllr of any calibration that keeps the order of the scores, in bits."""
         return self.hull.min_cllr()
 
     def steps(self, max_points: int | None = 2000) -> tuple[Array, Array, Array]:
-        """Return ascending thresholds with the miss and false-alarm rates of the raw curve (not its hull).
+        """Return ascending thresholds with their miss rates and false-alarm rates, to draw the curve (not its hull).
 
-        With ``max_points``, about that many scores are chosen evenly on the probit axes of a DET plot; every
-        point is exact. ``None`` returns all distinct scores. The last threshold is infinite: everything is
-        rejected. 1 - misses and false alarms against the thresholds form a Tippett plot.
+        The last threshold is infinite: everything is rejected.
+
+        max_points : approximate number of thresholds, chosen evenly on the probit axes of a DET plot; None: all
+            distinct scores
         """
         arrays = [self.targets.scores, self.others.scores]
         if max_points is not None and sum(map(len, arrays)) > max_points:
@@ -264,7 +287,7 @@ def cllr(targets: ArrayLike, nontargets: ArrayLike) -> float:
 
 
 def min_cllr(targets: ArrayLike, nontargets: ArrayLike) -> float:
-    """Compute Cllr after the best monotonic recalibration; it depends only on the order of the scores."""
+    """Compute the least Cllr of any calibration that keeps the order of the scores, in bits."""
     return ScoreCurve(targets, nontargets).min_cllr()
 
 
@@ -278,9 +301,10 @@ def min_cllr(targets: ArrayLike, nontargets: ArrayLike) -> float:
 
 
 def hull_corners(below: Array) -> Array:
-    """Return the corners of the convex hull of points (targets below, non-targets below), ascending in both rows.
+    """Return the corners of the convex hull of the points of a ROC.
 
-    Nothing is rejected at the first point, everything at the last.
+    below : (2, points) weight of the targets, and of the non-targets, below each threshold, ascending from nothing to
+        everything; the result (2, corners) is a selection of these points
     """
     steps = np.diff(below)
     filled = steps.sum(axis=0) > 0  # scores of weight zero are not a step
@@ -322,10 +346,10 @@ class Hull:
         return float(left + share * (right - left))
 
     def least(self, miss_weight: ArrayLike, false_alarm_weight: ArrayLike) -> tuple[Array, Ranks]:
-        """Return the minimum of miss_weight miss + false_alarm_weight false_alarm, and the index of its corner.
+        """Return the minimum of miss_weight * miss + false_alarm_weight * false_alarm, and the index of its corner.
 
-        A linear cost has its minimum at a corner of the hull. Weights may be arrays; the results then have
-        their shape.
+        A linear cost has its minimum at a corner of the hull. If the weights are arrays, both results have their
+        shape.
         """
         misses = np.multiply.outer(miss_weight, self.miss)
         costs = misses + np.multiply.outer(false_alarm_weight, self.false_alarm)

@@ -1,4 +1,4 @@
-"""Evaluation tables: every metric of the targets against each kind of non-targets, and in total."""
+"""Evaluation of scores: all metrics of the targets against each kind of non-targets, and against all of them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ if TYPE_CHECKING:
     from .intervals import Intervals
 
 TOTAL = "Total"
+"""Name of the row of a table with the non-targets of all kinds."""
 MISCALIBRATION_RATIO = 1.5
-"""Ratio of actDCF to minDCF above which scores are reported as not calibrated for the cost and the trials."""
+"""Ratio of actDCF to minDCF above which scores count as not calibrated for the cost and the trials."""
 BRACKETS = " [{}, {}]"
 """Format of an interval in text tables."""
 
 
 @dataclass(frozen=True)
 class Measures:
-    """Metrics of the targets against one set of non-targets: ``row["eer"]``, ``row["min_dcf/default"]`` ...
+    """Metrics of the targets against one kind of non-targets: ``row["eer"]``, ``row["min_dcf/default"]`` ...
 
-    values : value by name of the metric; NaN if it is unknown
+    n_targets, n_nontargets : numbers of trials
+    values : value of each metric by its name; NaN if it is unknown
     """
 
     n_targets: int
@@ -46,10 +48,10 @@ class Measures:
 class Evaluation:
     """Metrics by kind of non-targets, each against the same targets, and in total.
 
-    rows : metrics by kind, then ``Total``
-    metrics : the metrics, in the order of tables
-    costs : operating points of minDCF and actDCF
-    target : kind of the targets
+    rows : metrics by kind of non-targets; the last row, ``Total``, has all non-targets
+    metrics : definitions of the metrics, in the order of tables
+    costs : detection costs of minDCF and actDCF
+    target : name of the kind of the targets, such as TC
     """
 
     rows: dict[str, Measures]
@@ -62,7 +64,7 @@ class Evaluation:
 
     @property
     def weights(self) -> dict[str, float]:
-        """Share of each kind in the false-alarm rate of the total."""
+        """Share of each kind among all non-targets, and so in the false-alarm rate of the row ``Total``."""
         total = self.rows[TOTAL].n_nontargets
         return {
             kind: row.n_nontargets / total
@@ -71,11 +73,11 @@ class Evaluation:
         }
 
     def uncalibrated(self) -> str:
-        """Describe actDCF and minDCF at the first cost that shows poor calibration; empty if none does.
+        """Return a sentence about the first cost at which scores are badly calibrated; empty text if there is none.
 
-        The comparison holds for these trials at one prior: the scores may be calibrated on other trials or for other
-        priors. By the rule of three, n trials without an error allow an error rate of up to 3 / n; a difference that
-        such a rate could explain is not reported.
+        Scores are badly calibrated if actDCF is more than `MISCALIBRATION_RATIO` times minDCF, and if the difference
+        is too large for chance: n trials without an error allow an error rate of up to 3 / n (rule of three). The
+        result holds for these trials at the prior of the cost; scores may be calibrated for other trials or priors.
         """
         total = self.rows[TOTAL]
         for cost in self.costs:
@@ -90,7 +92,7 @@ class Evaluation:
         return ""
 
     def actual_and_least(self, cost: DetectionCost) -> str:
-        """Describe actDCF, minDCF and their ratio at the prior of a cost, in words."""
+        """Return a clause with actDCF, minDCF and their ratio at the prior of a cost."""
         total = self.rows[TOTAL]
         min_dcf = total[f"min_dcf/{cost.name}"]
         act_dcf = total[f"act_dcf/{cost.name}"]
@@ -103,12 +105,15 @@ class Evaluation:
         )
 
     def tables(self) -> dict[str, list[Metric]]:
-        """Return the metrics of each table, by its title."""
+        """Return the metrics of each table, by the title of the table."""
         titles = dict.fromkeys(metric.table for metric in self.metrics)
         return {title: [m for m in self.metrics if m.table == title] for title in titles}
 
     def definitions(self, intervals: Intervals | None = None) -> list[str]:
-        """Define the columns, one sentence each, with all costs and weights."""
+        """Return sentences for the foot of a table: definitions of the columns, costs, and shares of the kinds.
+
+        intervals : intervals that the table shows; None: it shows none
+        """
         shares = ", ".join(f"{kind} {share:.4g}" for kind, share in self.weights.items())
         lines = [
             f"Every row is {self.target} against the non-targets of that kind.",
@@ -142,10 +147,10 @@ class Evaluation:
         return about
 
     def table(self, intervals: Intervals | None = None) -> str:
-        """Format the tables as text, shares in percent.
+        """Return the tables as text, with shares in percent.
 
-        With ``intervals`` (from :func:`speaker_intervals` on the same scores) each metric is
-        followed by its interval, if it has one.
+        intervals : result of :func:`speaker_intervals` for the same scores, which is shown behind the metrics that have
+            an interval; None: show none
         """
         lines = []
         for title, metrics in self.tables().items():
@@ -157,7 +162,10 @@ class Evaluation:
     def grid(
         self, metrics: Iterable[Metric], intervals: Intervals | None = None, form: str = BRACKETS
     ) -> list[list[str]]:
-        """Return the cells of a table of metrics, headings first."""
+        """Return the cells of a table as rows of text, the headings first: a row per kind, a column per metric.
+
+        form : format of an interval, with two placeholders
+        """
         metrics = list(metrics)
         rows = [["kind", "targets", "non-targets", *(metric.heading for metric in metrics)]]
         for kind, row in self.rows.items():
@@ -168,7 +176,10 @@ class Evaluation:
     def cell(
         self, metric: Metric, kind: str, intervals: Intervals | None = None, form: str = BRACKETS
     ) -> str:
-        """Format a metric of a kind with its interval."""
+        """Return a metric of a kind as text, with its interval unless rounding hides it.
+
+        form : format of an interval, with two placeholders
+        """
         value = self.rows[kind][metric.name]
         interval = None if intervals is None else intervals.of(kind, metric.name)
         shown = metric.show(value)
@@ -190,7 +201,14 @@ class Evaluation:
 
 
 def split_by_kind(scores: ArrayLike, kinds: Kinds) -> tuple[str, Scores, dict[str, Scores]]:
-    """Return the target kind, its scores, and the scores by kind of non-target, IW, IC, TW first."""
+    """Divide scores by the kinds of their trials.
+
+    Returns
+    -------
+    name of the kind of the targets
+    scores of the targets
+    scores by kind of non-target, in the order of table rows: IW, IC, TW, then others
+    """
     array = np.asarray(scores)
     masks = as_masks(kinds, array.shape)
     target = target_kind(masks)
@@ -226,12 +244,12 @@ def evaluate(
     scores : array-like
         Natural-log likelihood ratios, of any shape.
     kinds : mapping, or array-like
-        Masks by kind as :func:`trial_kinds` gives them, or the name of the kind of every
-        trial, or booleans that are true for targets. TC, ``target`` or "the same in every view" is the
-        kind of the targets. Trials in no mask are ignored.
+        Masks by kind as :func:`trial_kinds` returns them, or the name of the kind of each
+        trial, or booleans that are true for targets. Targets are the trials of the kind TC, ``target``, or the kind
+        that names all views. Trials in no mask are ignored.
     costs : names, triples or :class:`DetectionCost`
         Operating points of minDCF and actDCF.
-    far : shares
+    far : shares in (0, 1)
         False-alarm rates at which the miss rate and the threshold are computed.
 
     Examples
@@ -266,9 +284,12 @@ def evaluation_of_curves(
     costs: tuple[DetectionCost, ...],
     target: str,
 ) -> Evaluation:
-    """Return the metrics of the curve of each kind, and of the total, which is the last.
+    """Return the metrics of the curve of each kind of non-targets.
 
-    sizes : number of non-targets by kind; a kind without any has no metrics
+    curves : sorted scores by kind; the last kind is ``Total``
+    sizes : number of non-targets by kind; the metrics of a kind without any are NaN
+    n_targets : number of targets
+    target : name of the kind of the targets
     """
     rows: dict[str, Measures] = {}
     for kind, curve in curves.items():
@@ -281,7 +302,7 @@ def evaluation_of_curves(
 
 
 def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Align cells in columns, two spaces apart; the first column is flush left, the others flush right."""
+    """Return rows of cells as lines of text with aligned columns: the first flush left, the others flush right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for first, *rest in rows:

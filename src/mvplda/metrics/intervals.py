@@ -3,13 +3,13 @@
 The formulas are in :mod:`mvplda.metrics.catalogue`; ``python -m benchmarks intervals`` measures the
 coverage of the intervals. Trials are sorted once and reweighted for each selection of speakers.
 
-A bootstrap draws as many speakers as there are, with replacement; a jackknife leaves some out. If
-speaker i is present m_i times,
+A jackknife leaves out each speaker in turn; a bootstrap draws as many speakers as there are, with
+replacement. If speaker i is present m_i times in a selection,
 
-- a trial between different speakers i and j exists once for every pair of copies: its weight is m_i m_j;
-- a trial of speaker i with itself (target, or right speaker and wrong phrase) exists once for every
-  copy: its weight is m_i. Trials between two copies of one speaker would be targets labelled as
-  impostors; they are omitted.
+- a trial between two different speakers i and j has the weight m_i m_j, one for each pair of copies;
+- a trial of speaker i with itself (target, or right speaker and wrong phrase) has the weight m_i, one
+  for each copy. A trial between two copies of one speaker would be a target that counts as an
+  impostor; there are none.
 
 Speakers, not trials, are resampled because trials that share a speaker are correlated: an evaluation
 with a million trials of a hundred speakers has a hundred independent speakers. Both sides share one
@@ -46,16 +46,24 @@ Codes = NDArray[np.int32]
 SpeakerLabels = tuple[ArrayLike, ArrayLike]
 
 MAX_GROUPS = 200
-"""Largest number of replicates: more speakers are left out in groups, which bounds the time."""
+"""Largest number of selections of speakers in a jackknife: if there are more speakers, groups are left out."""
 
 
 def trial_label_codes(
     enrol: ArrayLike, test: ArrayLike, shape: tuple[int, ...], argument: str
 ) -> tuple[list[object], Codes, Codes]:
-    """Return the distinct labels of both sides, and their codes per trial on each side.
+    """Encode the labels of both sides of each trial.
 
-    enrol, test : one label per trial, or, for a matrix of scores, one per row and one per column
-    argument : name of the arguments in error messages without "enrol_" or "test_", such as "speakers"
+    Parameters
+    ----------
+    enrol, test : one label per trial; or, for a matrix of scores, one per row (enrol) and one per column (test)
+    shape : shape of the scores
+    argument : name of the arguments in errors without "enrol_" or "test_", such as "speakers"
+
+    Returns
+    -------
+    distinct labels of both sides, sorted
+    code of the label of each trial on the enrolment side, and on the test side, each of this shape
     """
     tables: list[tuple[Names, NDArray[np.integer]]] = []
     for side in (enrol, test):
@@ -84,19 +92,24 @@ def trial_label_codes(
 def speaker_codes(
     enrol: ArrayLike, test: ArrayLike, shape: tuple[int, ...]
 ) -> tuple[Codes, Codes, int]:
-    """Return the codes of both speakers of every trial, and the number of speakers.
+    """Encode the speakers of both sides of each trial.
 
-    If both are the same person, the second code is that of an extra speaker of multiplicity 1, so that the weight of a
-    trial is always the product of two multiplicities.
+    Returns
+    -------
+    code of the enrolled speaker of each trial
+    code of the tested speaker of each trial; if both are the same person, the code is `n`, an extra speaker who is
+        present once in every selection. The weight of a trial is thus always a product of two multiplicities
+    n : number of speakers
     """
     names, first, second = trial_label_codes(enrol, test, shape, "speakers")
     return first, np.where(first == second, np.int32(len(names)), second), len(names)
 
 
 def leave_out(n_speakers: int) -> Array:
-    """Return (groups, speakers + 1) multiplicities of speakers, with one speaker or group left out per row.
+    """Return the multiplicities (groups, n_speakers + 1) of speakers in a jackknife.
 
-    The last column stands for "the same person", see `speaker_codes`.
+    Each row is a selection: 0 for the speaker, or group of speakers, that is left out, and 1 for the others. The last
+    column is that of the extra speaker of `speaker_codes`.
     """
     group_size = math.ceil(n_speakers / MAX_GROUPS)
     group = np.arange(n_speakers) % math.ceil(n_speakers / group_size)
@@ -107,12 +120,13 @@ def leave_out(n_speakers: int) -> Array:
 
 @dataclass(frozen=True)
 class SortedTrials:
-    """Sorted scores of targets or of non-targets, with the speakers of every trial in the same order.
+    """Sorted scores of n targets or non-targets, with the speakers of each trial.
 
-    first, second : codes of both speakers, see `speaker_codes`
-    costs : cost of each trial in Cllr
-    kinds : code of the kind of each trial; None: a single kind
-    kind_weights : (kinds,) total weight of each kind, the same in every replicate
+    scores : (n,) ascending
+    first, second : (n,) codes of the speakers of both sides, see `speaker_codes`
+    costs : (n,) contribution of each trial to Cllr, in nats
+    kinds : (n,) code of the kind of each trial; None: a single kind
+    kind_weights : (kinds,) total weight of each kind, which is the same for every selection of speakers
     """
 
     scores: Scores
@@ -123,7 +137,10 @@ class SortedTrials:
     kind_weights: Array
 
     def side(self, multiplicity: Array) -> SortedScores:
-        """Return the scores with the weights of the trials if speaker i is present ``multiplicity[i]`` times."""
+        """Return the scores with their weights in a selection of speakers.
+
+        multiplicity : (speakers + 1,) number of times that each speaker is present, see `speaker_codes`
+        """
         # take is twice as fast as indexing
         weights = multiplicity.take(self.first)
         weights *= multiplicity.take(self.second)
@@ -137,7 +154,7 @@ class SortedTrials:
 
 
 class WeightedTrials:
-    """Trials of one row of the table, to be reweighted by the multiplicities of the speakers."""
+    """Targets and non-targets of one row of a table, whose curve can be computed for any selection of speakers."""
 
     def __init__(self, targets: SortedTrials, nontargets: SortedTrials, n_speakers: int) -> None:
         self.targets = targets
@@ -166,7 +183,10 @@ class WeightedTrials:
         return with_targets, min(enrolled, tested)
 
     def under(self, multiplicity: Array) -> Curve | None:
-        """Return the curve if speaker i is present ``multiplicity[i]`` times; None without targets or non-targets."""
+        """Return the curve of a selection of speakers; None if it has no targets or no non-targets.
+
+        multiplicity : (speakers + 1,) number of times that each speaker is present, see `speaker_codes`
+        """
         targets = self.targets.side(multiplicity)
         others = self.nontargets.side(multiplicity)
         if targets.total <= 0 or others.total <= 0:
@@ -174,15 +194,17 @@ class WeightedTrials:
         return Curve(targets, others, self._ranks)
 
     def whole(self) -> Curve:
-        """Return the curve of all trials as they are, with every speaker counted once."""
+        """Return the curve of all trials, in which every speaker is present once."""
         curve = self.under(np.ones(self.n_speakers + 1))
         assert curve is not None
         return curve
 
     def without(self, measure: Callable[[Curve], T]) -> list[T] | None:
-        """Leave out each speaker, or group of speakers, in turn, and measure the curve of the other trials.
+        """Return the results of a function for the curves without each speaker, or group of speakers, in turn.
 
-        Return None if no targets or no non-targets remain without one of them.
+        Return None if one of the curves has no targets or no non-targets.
+
+        measure : function of a curve
         """
         values = []
         for multiplicity in leave_out(self.n_speakers):
@@ -199,16 +221,18 @@ def weighted_trials(
     speakers: SpeakerLabels,
     weights: Mapping[str, float] | None = None,
 ) -> dict[str, WeightedTrials]:
-    """Return the trials of each row of the table by kind, in the order of :func:`evaluate`, without empty kinds.
+    """Return the trials of each row of the table of :func:`evaluate`, by kind, without rows that have no trials.
 
-    weights : number of trials that each trial of a kind stands for, if trials were sampled; 1 by default
+    scores, kinds : scores and kinds of the trials, as for :func:`evaluate`
+    speakers : speakers of the enrolment and of the test side
+    weights : by kind, the number of trials that each listed trial stands for, if trials were sampled; 1 by default
     """
     weights = weights or {}
     for kind, weight in weights.items():
         if not 0 < weight < math.inf:
             raise ParameterError(
-                f"weights: one trial of {kind!r} represents a positive number of trials, "
-                f"1 unless trials were sampled; got {weight}"
+                f"weights[{kind!r}] is the number of trials that each trial of this kind stands for (1 unless trials "
+                f"were sampled), and must be positive and finite; got {weight}"
             )
     array = np.asarray(scores)
     masks = as_masks(kinds, array.shape)
@@ -216,7 +240,7 @@ def weighted_trials(
     first, second, n_speakers = speaker_codes(*speakers, array.shape)
 
     def sort_trials(scores: Scores, names: list[str], sign: float) -> SortedTrials:
-        """Sort the trials of these kinds by score; `sign` is that of Cllr."""
+        """Return the trials of the kinds `names`, sorted by score; `sign` is -1 for targets, +1 for non-targets."""
         order = np.argsort(scores)
         sizes = [int(masks[kind].sum()) for kind in names]
         kind_codes = None
@@ -250,7 +274,12 @@ def weighted_trials(
 
 @dataclass(frozen=True)
 class Intervals:
-    """Intervals by kind and metric (``eer``, ``min_dcf/default``, ...); metrics without an interval are omitted."""
+    """Confidence intervals over speakers.
+
+    intervals : interval by kind of trial and name of the metric (``eer``, ``min_dcf/default``, ...), without metrics
+        that have none
+    n_speakers : number of speakers
+    """
 
     intervals: dict[str, dict[str, Interval]]
     n_speakers: int
@@ -262,7 +291,7 @@ class Intervals:
         return self.intervals.get(kind, {}).get(name)
 
     def definition(self) -> str:
-        """Define the intervals in one sentence."""
+        """Return one or two sentences that define the intervals, for the foot of a table."""
         text = (
             f"[low, high]: {100 * LEVEL:g} % interval of a jackknife over the {self.n_speakers} speakers; "
             f"none for actDCF, nor for a minDCF that one trial moves by more than {COARSEST:g}."
@@ -290,7 +319,7 @@ class Intervals:
 
 
 def finite_numbers(record: object) -> dict[str, float | None]:
-    """Return the numeric fields of a record; values that are not finite are None."""
+    """Return the numeric fields of a record by name, for JSON; numbers that are not finite become None."""
     numbers = {
         name: value for name, value in vars(record).items() if isinstance(value, int | float)
     }
@@ -298,7 +327,10 @@ def finite_numbers(record: object) -> dict[str, float | None]:
 
 
 def _row(trials: WeightedTrials, metrics: Sequence[Metric]) -> dict[str, Interval] | None:
-    """Compute the intervals of a row; None if one speaker or group has all its targets or non-targets."""
+    """Compute the intervals of one row of a table, by name of the metric.
+
+    Return None if one speaker, or group of speakers, has all its targets or all its non-targets.
+    """
     speakers = min(trials.speakers())
     whole = trials.whole()
     probes = {}
@@ -334,10 +366,10 @@ def speaker_intervals(
     scores, kinds, costs, far
         As for :func:`evaluate`.
     enrol_speakers, test_speakers : array-like
-        The true speakers of every trial; or, if ``scores`` is (enrol, test), of every row
-        and of every column.
+        The true speakers of each trial; or, if ``scores`` is a matrix (enrol, test), the speaker of each row
+        and of each column.
     weights : mapping, optional
-        Number of trials that one trial of a kind represents, if they were sampled; 1 by default.
+        By kind, the number of trials that each listed trial stands for, if trials were sampled; 1 by default.
 
     Notes
     -----

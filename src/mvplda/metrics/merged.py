@@ -1,15 +1,16 @@
-"""Metrics of scores in shards, without all scores in one place: the same values as those of `evaluate`.
+"""Metrics of scores in shards, whose scores are never all in memory; the values equal those of `evaluate`.
 
-The corners of the hull of the ROC lie at the scores of targets, of which there are few. Of the non-targets it suffices
-to know how many lie below each target score, below each Bayes threshold, and around the thresholds of the requested
-false-alarm rates. Three functions read each shard once:
+The corners of the convex hull of the ROC lie at the scores of targets, which are few. Of the non-targets, it suffices
+to know how many lie below each target score and below each Bayes threshold, and the scores around the thresholds of
+the requested false-alarm rates. Each of three functions reads a shard once:
 
-- `count_kinds`: the kinds of trials, from which the kind of the targets follows;
-- `summarise`: all scores of targets, and of each kind of non-targets the sum of costs in Cllr and about `SKETCH` order
-  statistics, which bound the threshold of each false-alarm rate;
-- `count_cells`: counts of non-targets between the scores of targets, and the few scores inside the bounds.
+- `count_kinds` counts trials by kind, from which the kind of the targets follows;
+- `summarise` returns the scores of all targets and, for each kind of non-targets, the mean contribution to Cllr and
+  about `SKETCH` order statistics. These give an interval (`Bracket`) that contains the threshold of each false-alarm
+  rate;
+- `count_cells` counts the non-targets between the scores of targets, and returns the few scores inside the brackets.
 
-Every rate is exact; Cllr, a sum, differs by rounding only.
+Every error rate is exact; Cllr, which is a sum, differs by rounding only.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .curves import ROUNDING, Curve, Scores, SortedScores, as_scores, count_belo
 from .evaluation import TOTAL, Evaluation, evaluation_of_curves
 
 SKETCH = 2048
-"""Number of intervals between the order statistics that a shard reports."""
+"""Number of intervals between the order statistics in the summary of a shard."""
 
 ScoresByKind = Mapping[str, FloatArray]
 Counts = NDArray[np.int64]
@@ -38,10 +39,11 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Sketch:
-    """Order statistics of sorted scores.
+    """Order statistics of scores: evenly spaced elements of the sorted scores.
 
     size : number of scores
-    ranks, values : some ranks, counted from 0 and with the first and the last, and the scores there
+    ranks : (k,) indices of the elements among the sorted scores, from 0 to size - 1
+    values : (k,) scores at these indices
     """
 
     size: int
@@ -50,7 +52,7 @@ class Sketch:
 
     @classmethod
     def of(cls, ordered: FloatArray) -> Sketch:
-        """Return a sketch of sorted scores."""
+        """Return about `SKETCH` order statistics of sorted scores (n,)."""
         steps = min(SKETCH, max(len(ordered) - 1, 0))
         ranks = np.unique(np.linspace(0, len(ordered) - 1, steps + 1).astype(np.int64))
         ranks = ranks[: len(ordered)]
@@ -71,9 +73,9 @@ class Sketch:
 class ShardSummary:
     """Summary of the scores of a shard.
 
-    targets : sorted scores of the targets
-    cost : mean cost of each kind of non-target in Cllr, in nats
-    sketches : order statistics of each kind of non-target
+    targets : sorted scores of all targets
+    cost : mean contribution to Cllr, in nats, by kind of non-target
+    sketches : order statistics of the scores by kind of non-target
     """
 
     targets: FloatArray
@@ -83,11 +85,11 @@ class ShardSummary:
 
 @dataclass(frozen=True)
 class Bracket:
-    """Interval of scores that contains the threshold of a false-alarm rate.
+    """Closed interval of scores that contains the highest score that is rejected at a false-alarm rate.
 
-    kinds : kinds of non-targets of the rate: one, or all for the total
-    rank : number of the lowest non-targets that must be rejected
-    low, high : ends of the interval, inside it
+    kinds : kinds of non-targets that the rate counts: one, or all of them for the row ``Total``
+    rank : number of non-targets, those with the lowest scores, that must be rejected
+    low, high : ends of the interval, which belong to it
     """
 
     kinds: tuple[str, ...]
@@ -98,11 +100,12 @@ class Bracket:
 
 @dataclass(frozen=True)
 class Inside:
-    """Scores of a shard inside a bracket.
+    """Non-targets of a shard inside and next to a bracket.
 
-    below : number of scores below it
-    scores : the sorted scores inside
-    above, n_above : next higher score, infinite if there is none, and the number of scores equal to it
+    below : number of scores below the bracket
+    scores : sorted scores inside the bracket
+    above : lowest score above the bracket; infinite if there is none
+    n_above : number of scores that equal `above`
     """
 
     below: int
@@ -113,9 +116,13 @@ class Inside:
 
 @dataclass(frozen=True)
 class CellCounts:
-    """Non-targets of a shard: by kind the numbers of cells that have any, and their counts; and scores in brackets.
+    """Counts of the non-targets of a shard in the intervals between cuts, and the scores inside brackets.
 
-    Cells are numbered in ascending order: scores below the first cut 0, equal to it 1, between it and the second 2, ...
+    Cuts are ascending scores. They divide the numbers into cells: 0 for scores below the first cut, 1 for scores equal
+    to it, 2 for scores between the first and the second cut, and so on.
+
+    cells : by kind, the numbers of the cells with at least one non-target, and their numbers of non-targets
+    inside : scores inside each bracket
     """
 
     cells: dict[str, tuple[Counts, Counts]]
@@ -123,14 +130,15 @@ class CellCounts:
 
 
 def count_kinds(scores: ScoresByKind) -> dict[str, int]:
-    """Return the number of trials by kind."""
+    """Return the number of trials by kind, without kinds that have none."""
     return {kind: len(values) for kind, values in scores.items() if len(values)}
 
 
 def summarise(scores: ScoresByKind, target: str) -> ShardSummary:
-    """Return the targets of a shard, and a summary of each kind of non-target.
+    """Return the scores of the targets of a shard, and a summary of each kind of non-target.
 
-    target : kind of the targets
+    scores : scores of the shard by kind
+    target : name of the kind of the targets
     """
     ordered = {
         kind: np.sort(as_scores(values, kind)) for kind, values in scores.items() if len(values)
@@ -146,7 +154,12 @@ def summarise(scores: ScoresByKind, target: str) -> ShardSummary:
 def count_cells(
     scores: ScoresByKind, target: str, cuts: FloatArray, brackets: Sequence[Bracket]
 ) -> CellCounts:
-    """Return the non-targets of a shard by cells between cuts, and those inside brackets."""
+    """Count the non-targets of a shard in the cells between cuts, and collect those inside brackets.
+
+    scores : scores of the shard by kind
+    target : name of the kind of the targets
+    cuts : ascending scores
+    """
     ordered = {
         kind: np.sort(values) for kind, values in scores.items() if len(values) and kind != target
     }
@@ -164,7 +177,10 @@ def count_cells(
 
 
 def _cell_counts(ordered: FloatArray, cuts: FloatArray) -> tuple[Counts, Counts]:
-    """Return the numbers of the cells that have scores, and the number of scores in each."""
+    """Return the numbers of the cells that contain scores, and the number of scores in each; see `CellCounts`.
+
+    ordered : sorted scores
+    """
     ends = np.empty(2 * len(cuts) + 1, dtype=np.int64)
     ends[0:-1:2] = count_below(ordered, cuts)
     ends[1:-1:2] = count_below(ordered, cuts, "right")
@@ -175,19 +191,19 @@ def _cell_counts(ordered: FloatArray, cuts: FloatArray) -> tuple[Counts, Counts]
 
 
 class CountedScores(SortedScores):
-    """Scores that stand for several trials each: the weights are numbers of trials."""
+    """Scores that stand for several trials each; their weights are numbers of trials."""
 
     def largest_share(self) -> float:
         return 1.0 / self.total
 
 
 class ShardedEvaluation:
-    """Evaluation of shards in two passes: add the summary of each shard, then its counts.
+    """Evaluation of shards in two passes: `add_summaries`, then `add_counts`.
 
     Parameters
     ----------
-    kinds : number of trials by kind in all shards
-    costs, far : operating points, see `mvplda.metrics.evaluate`
+    kinds : number of trials by kind in all shards together
+    costs, far : detection costs and false-alarm rates, see `mvplda.metrics.evaluate`
     """
 
     def __init__(
@@ -206,7 +222,7 @@ class ShardedEvaluation:
             )
 
     def add_summaries(self, summaries: Iterable[ShardSummary]) -> None:
-        """Choose the cuts and the brackets from the summaries of all shards."""
+        """Choose the cuts and the brackets, the attributes of these names, from the summaries of all shards."""
         targets: list[FloatArray] = []
         sketches: dict[str, list[Sketch]] = {kind: [] for kind in self.others}
         self._cost = dict.fromkeys(self.others, 0.0)
@@ -226,11 +242,11 @@ class ShardedEvaluation:
         ]
 
     def _rows(self) -> dict[str, tuple[str, ...]]:
-        """Return the kinds of non-targets of every row of the table."""
+        """Return the kinds of non-targets that each row of the table counts, by name of the row."""
         return {**{kind: (kind,) for kind in self.others}, TOTAL: tuple(self.others)}
 
     def add_counts(self, shards: Iterable[CellCounts]) -> Evaluation:
-        """Return the evaluation, from the counts of all shards."""
+        """Return the evaluation, from the results of `count_cells` for all shards."""
         counts = {kind: np.zeros(2 * len(self.cuts) + 1, np.int64) for kind in self.others}
         inside: list[list[Inside]] = [[] for _ in self.brackets]
         for shard in shards:
@@ -260,7 +276,11 @@ class ShardedEvaluation:
 
 
 def _bracket(kinds: tuple[str, ...], far: float, sketches: Sequence[Sketch]) -> Bracket:
-    """Return an interval that contains the highest rejected non-target at a false-alarm rate."""
+    """Return an interval that contains the highest rejected non-target at a false-alarm rate.
+
+    kinds : kinds of non-targets that the rate counts
+    sketches : order statistics of their scores, from all shards
+    """
     size = sum(sketch.size for sketch in sketches)
     rank = max(math.ceil((1 - far - ROUNDING) * size), 1)
     candidates = np.unique(np.concatenate([sketch.values for sketch in sketches]).astype(float))
@@ -285,7 +305,12 @@ def _bracket(kinds: tuple[str, ...], far: float, sketches: Sequence[Sketch]) -> 
 
 
 def _threshold_points(bracket: Bracket, shards: Sequence[Inside]) -> list[tuple[float, int, int]]:
-    """Return the highest rejected score and the next one, each with the numbers of scores below and up to it."""
+    """Return (score, number of scores below it, number of scores up to it) for the two scores around a threshold.
+
+    They are the highest rejected score and the next higher score, if there is one.
+
+    shards : scores of each shard inside and next to the bracket
+    """
     below = sum(part.below for part in shards)
     scores = np.sort(np.concatenate([part.scores for part in shards]))
     highest = float(scores[bracket.rank - below - 1])
@@ -305,10 +330,12 @@ def _threshold_points(bracket: Bracket, shards: Sequence[Inside]) -> list[tuple[
 def _counted(
     cuts: FloatArray, cells: Counts, points: Sequence[tuple[float, int, int]], cost: float
 ) -> CountedScores:
-    """Return scores with the same numbers below each cut and each point as the non-targets.
+    """Return weighted scores that have the same numbers of scores below each cut and point as the non-targets.
 
-    points : (score, number of scores below it, number up to it)
-    cost : mean cost in Cllr, in nats
+    cuts : ascending scores
+    cells : number of non-targets in each cell between cuts, see `CellCounts`
+    points : results of `_threshold_points`
+    cost : mean contribution of the non-targets to Cllr, in nats
     """
     ends = np.cumsum(cells)
     scores, lefts, rights = np.array(points, dtype=np.float64).reshape(-1, 3).T

@@ -1,4 +1,4 @@
-"""Thresholds for a false-alarm rate, and errors at a threshold: of groups, of identification, of several attempts."""
+"""Threshold for a false-alarm rate, and error rates of groups of people, of identification, and of several attempts."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from .intervals import (
 
 @dataclass(frozen=True)
 class ThresholdPoint:
-    """Threshold for a false-alarm rate, with the errors by kind and the smallest rate that can be shown.
+    """Threshold for a false-alarm rate, with the error rates there.
 
     threshold : lowest accepted score; infinite if no score is high enough
-    requested_far : largest false-alarm rate of each kind of impostor, as requested
-    worst : kind with the highest threshold
-    far : false-alarm rate of each kind at the threshold
+    requested_far : requested largest false-alarm rate of each kind of impostor
+    worst : kind of impostor that requires the highest threshold
+    far : false-alarm rate at the threshold by kind of impostor
     frr : miss rate at the threshold
-    least_far : smallest false-alarm rate of the worst kind that this number of speakers can show
+    least_far : smallest false-alarm rate of the worst kind that can be measured with this number of speakers
     speakers : effective number of speakers of the worst kind, see :mod:`mvplda.metrics.catalogue`
     """
 
@@ -57,7 +57,7 @@ class ThresholdPoint:
         return (
             f"too few speakers: {self.speakers:.0f} speakers cannot show a false-alarm rate below "
             f"{100 * self.least_far:.2g} %, and the threshold is for {100 * self.requested_far:g} %; "
-            "use it as a first guess, and measure again with more speakers"
+            "use the threshold as a first guess, and measure again with more speakers"
         )
 
 
@@ -123,19 +123,22 @@ def threshold_for(
 
 
 def _refuse_infinite(rows: Mapping[str, WeightedTrials], far: float) -> None:
-    """Raise `DataError` for non-targets of +infinity, which every threshold accepts."""
+    """Raise `DataError` if more than the share `far` of a kind of non-targets has scores of +infinity.
+
+    Every threshold accepts such scores.
+    """
     for kind, trials in rows.items():
         scores = trials.nontargets.scores
         count = int(np.count_nonzero(np.isposinf(scores)))
         if count > far * len(scores):
             raise DataError(
                 f"{count} of {len(scores)} {kind} score(s) are +infinity, which every threshold accepts: no threshold "
-                f"limits false alarms to {100 * far:g} %. Give finite scores, or leave these trials out"
+                f"limits false alarms to {100 * far:g} %. Pass finite scores, or leave these trials out"
             )
 
 
 def _rates_at(threshold: float, trials: WeightedTrials) -> list[Interval]:
-    """Compute the miss and the false-alarm rate at a fixed threshold, with their intervals."""
+    """Return the miss rate and the false-alarm rate at a fixed threshold, with their intervals."""
     rates = trials.whole().rates(threshold)
     without = trials.without(lambda curve: curve.rates(threshold))
     if without is None:
@@ -153,13 +156,14 @@ def _rates_at(threshold: float, trials: WeightedTrials) -> list[Interval]:
 
 @dataclass(frozen=True)
 class GroupErrors:
-    """Error rates of each group of people at a common threshold.
+    """Error rates of groups of people at a common threshold.
 
-    frr : {group: miss rate among the targets of its people}
-    far : {group: false-alarm rate among the trials between two different people of the group}
-    largest_ratio : {"frr", "far": rate of the worst group over rate of the best}; half an error is added to each
-        rate, so that a group without errors does not make the ratio infinite
-    between : {"frr", "far": worst and best group}
+    threshold : lowest accepted score
+    frr : miss rate of the targets of each group, by name of the group
+    far : false-alarm rate of the trials between two different people of one group, by name of the group
+    largest_ratio : for "frr" and for "far", the rate of the worst group over that of the best group. Half an error is
+        added to each group, so that a group without errors does not make the ratio infinite
+    between : for "frr" and for "far", the names of the worst and of the best group
     """
 
     threshold: float
@@ -178,21 +182,31 @@ class GroupErrors:
 
 
 class _GroupRate(NamedTuple):
-    """Error rate of a group with all speakers, and with each left out in turn; numbers of trials and speakers."""
+    """Error rate of a group of people.
+
+    values : rate of all speakers, then the rates without each speaker in turn; NaN if no trials are left
+    trials : number of trials
+    speakers : effective number of speakers
+    """
 
     values: Array
     trials: int
     speakers: float
 
     def interval(self) -> Interval:
-        """Return the interval of the rate; with fewer than two speakers it is 0 to 1."""
+        """Return the rate with its interval, which is 0 to 1 if a single speaker has all trials."""
         if np.isnan(self.values).any():
             return Interval(float(self.values[0]), 0.0, 1.0)
         return rate_interval(self.values[0], self.values[1:], self.speakers)
 
 
 def _group_rate(errors: Array, first: Codes, second: Codes, n_speakers: int) -> _GroupRate:
-    """Compute the error rate of the trials of a group; NaN if no trials are left."""
+    """Compute the error rate of a group from its n trials.
+
+    errors : (n,) 1 for an error, 0 for none
+    first, second : (n,) codes of the speakers of both sides, see `speaker_codes`
+    n_speakers : number of speakers of all groups
+    """
     values = []
     for multiplicity in (np.ones(n_speakers + 1), *leave_out(n_speakers)):
         weights = multiplicity[first] * multiplicity[second]
@@ -227,8 +241,8 @@ def group_errors(
     Notes
     -----
     The interval of a ratio is a jackknife over speakers of its logarithm. The worst and the best of
-    several groups are selected by their rates: with k pairs of groups the confidence level is
-    1 - 0.05 / k, so that the interval is valid for any selected pair.
+    several groups are selected by their rates. The confidence level is therefore 1 - 0.05 / k for k pairs of
+    groups, so that the interval is valid for whichever pair is selected.
 
     Examples
     --------
@@ -275,7 +289,10 @@ def group_errors(
 
 
 def _largest_ratio(rates: dict[str, _GroupRate]) -> tuple[tuple[str, str], Interval]:
-    """Return the worst and the best group, and the ratio of their rates."""
+    """Return the names of the worst and of the best group, and the ratio of their rates with its interval.
+
+    rates : rate by name of the group
+    """
     logs = {group: np.log(rate.values + 0.5 / rate.trials) for group, rate in rates.items()}
     worst = max(logs, key=lambda group: logs[group][0])
     best = min(logs, key=lambda group: logs[group][0])
