@@ -108,7 +108,6 @@ RUN_ELSEWHERE = {
         "python",
     ): "test_readme.py::test_the_page_for_scikit_learn_runs_as_it_stands",
     ("docs/search.md", "python"): "test_search_page.py::test_recipes_give_the_exact_answer",
-    ("docs/tour.md", "python"): "test_readme.py::test_the_tour_runs_as_printed",
     ("docs/tutorial.md", "pycon"): "test_readme.py::test_sessions_print_what_the_page_says",
 }
 """The test of all blocks of a page in one language."""

@@ -11,28 +11,11 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from problems import there
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "src" / "mvplda"
-
-
-@pytest.mark.slow
-def test_the_tour_runs_as_printed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    text = (DOCS / "tour.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    assert len(blocks) >= 3
-    names: dict = {}
-    for block in blocks:
-        exec(compile(block, "tour.md", "exec"), names)
-    shares = names["model"].explained_variance_ratio_
-    printed = re.search(
-        r"\{\"speaker\": ([\d.]+), \"phrase\": ([\d.]+), \"noise\": ([\d.]+)\}", text
-    )
-    assert [f"{share:.2f}" for share in shares.values()] == list(there(printed).groups())
 
 
 @pytest.mark.parametrize("page", [README, DOCS / "tutorial.md"], ids=lambda page: page.name)
