@@ -68,8 +68,8 @@ def test_utterances_without_a_vector_are_omitted_with_their_enrolments():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"test": [0]}, "trained on and evaluated with"),
-        ({"test": [4]}, "enrolled and tested with"),
+        ({"test": [0]}, "both for training and for evaluation"),
+        ({"test": [4]}, "both enrolled and tested"),
     ],
 )
 def test_protocols_with_overlapping_subsets_are_refused(change, message):
@@ -155,7 +155,7 @@ def test_vectors_with_columns_are_a_corpus(tmp_path):
     corpus = load_corpus("vectors", tmp_path / "v.npz", training=1)
     assert corpus.files is None
     assert corpus.views == ("speaker", "phrase")
-    with pytest.raises(LabelError, match="need labels"):
+    with pytest.raises(LabelError, match="have no labels"):
         load_corpus("vectors", tmp_path / "v.npz", labels={"phrase": "phrase"})
 
 

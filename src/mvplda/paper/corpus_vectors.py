@@ -114,11 +114,13 @@ def network_vectors(
     key = _network_key(corpus, files, configuration)
     earlier = _earlier_vectors(output, key)
     if earlier is not None:
-        echo(f"vectors of an earlier run with the same recordings and settings: {output / VECTORS}")
+        echo(
+            f"using the vectors of an earlier run with the same recordings and settings: {output / VECTORS}"
+        )
         return earlier
 
     recipe = training_recipe(configuration.features)
-    echo(f"features of {len(corpus)} utterances")
+    echo(f"computing the features of {len(corpus)} utterances")
     frames = output / FRAMES
     extracted = extract_features(corpus.ids, files, recipe, folder=frames, verbose=verbose)
     train_rows = np.flatnonzero(np.isin(extracted.rows, corpus.protocol.train))
@@ -198,7 +200,7 @@ def extract_corpus(
     verbose : show progress on standard error too
     """
     extractor = load_extractor(list(extractors))
-    echo(f"vectors of {len(corpus)} utterances: {extractor.name}")
+    echo(f"extracting the vectors of {len(corpus)} utterances with {extractor.name}")
     unfinished = output / UNFINISHED
     extracted = extractor.extract(
         list(_files_of(corpus)),

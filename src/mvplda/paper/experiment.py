@@ -116,7 +116,10 @@ def run_experiment(
 
 
 def _echo_unusable(notes: Sequence[str], echo: Echo) -> None:
-    """Show the first `MAX_LISTED_UTTERANCES` unusable utterances with their reasons; notes are "id: reason"."""
+    """Show the number of unusable utterances, and the first of them with the reasons.
+
+    notes : "id: reason" for each unusable utterance
+    """
     echo(f"{len(notes)} utterance(s) are unusable (results.json lists all of them):")
     echo("\n".join(f"  {note}" for note in notes[:MAX_LISTED_UTTERANCES]))
 
@@ -171,7 +174,7 @@ def run_systems(
         if system.name == BEST:
             best = model
     if settings.resamples and result.intervals is None:
-        echo("no intervals: too few speakers")
+        echo("there are no confidence intervals, because there are too few speakers")
     comparisons = {}
     for name, reference in COMPARED:
         if result.intervals is not None and name in results and reference in results:

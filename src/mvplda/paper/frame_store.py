@@ -90,7 +90,7 @@ class IndexEntry:
 
     @property
     def size(self) -> int:
-        """Number of bytes of the frames."""
+        """Size of the frames in the file, in bytes."""
         return self.frames * self.width * BYTES
 
 

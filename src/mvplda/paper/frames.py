@@ -41,7 +41,7 @@ PROGRESS_EVERY = 100
 OCTAVE_DB = 6.0
 """Largest gain or loss, in dB, of a simulated channel at an octave."""
 FILTER_ORDER = 2
-"""Order of the roll-off at each end of a channel's band; each order adds 6 dB per octave."""
+"""Order of the filters at both ends of a simulated channel's band; each order attenuates by 6 dB per octave."""
 
 
 class Extracted(NamedTuple):
@@ -137,7 +137,7 @@ def extract_features(
         if len(skipped) == len(recordings):
             first = ", ".join(reason for _, reason in skipped[:1])
             raise AudioError(
-                f"none of {len(recordings)} utterance(s) can be used; the first failed with: {first}"
+                f"none of {len(recordings)} utterance(s) can be used. The first one: {first}"
             )
         rows = np.flatnonzero([not entry.reason for entry in store.entries])
         return Extracted(store.features(), rows, skipped)

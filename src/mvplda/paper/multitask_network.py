@@ -48,7 +48,7 @@ CONSTANT_DEVIATION = 0.01
 TIMED_STEPS, TIMED_SECONDS = 20, 2.0
 """Maximum number of steps that are timed for an estimate of a duration, and seconds after which timing ends."""
 MEAN_RATE = 0.01
-"""Weight of a new batch in the running means of visible and hidden units."""
+"""Weight of a new batch in the running means of a machine's visible and hidden units."""
 
 
 class PaperBody(nn.Module):

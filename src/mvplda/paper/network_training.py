@@ -263,7 +263,8 @@ class TrainingState:
         mean = float(losses.mean())
         if not math.isfinite(mean):
             raise NumericalError(
-                f"the loss is {mean} in epoch {number + 1}: lower learning_rate (now {training.learning_rate:g})"
+                f"training diverged: the loss is {mean} in epoch {number + 1}. Lower learning_rate (now "
+                f"{training.learning_rate:g})"
             )
         means = accuracies.mean(dim=0).tolist()
         by_view = dict(zip(self.views, means, strict=True))
@@ -454,7 +455,7 @@ def number_classes(labels: Columns) -> tuple[IntArray, dict[str, int]]:
     for view, count in classes.items():
         if count < 2:
             raise LabelError(
-                f"view {view!r} has {count} class(es); training a network needs at least 2"
+                f"training a network needs at least 2 classes per view; the view {view!r} has {count}"
             )
     return np.stack(list(table.codes.values()), axis=1), classes
 

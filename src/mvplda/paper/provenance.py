@@ -26,7 +26,7 @@ from ..atomic_files import write_atomically
 from ..backend import cores
 
 SCHEMA = 3
-"""Version of the format of results files; since version 3, every row has its provenance."""
+"""Version of the format of results files; since version 3, every row has an entry ``provenance``."""
 DATA, WORK, OUTPUT = "{data}", "{work}", "{output}"
 """Placeholders in a recorded command for the folders of the data, of intermediate files and of the results file."""
 PACKAGES = (
@@ -179,7 +179,7 @@ def with_provenance(results: Any, record: Card) -> Any:
 
 
 def _holds_rows(value: object) -> bool:
-    """Return whether a value of a results file is an object, or a non-empty list of objects."""
+    """Return whether a value in a study's results contains rows: it is an object, or a non-empty list of objects."""
     if isinstance(value, Mapping):
         return True
     return isinstance(value, list) and bool(value) and all(isinstance(v, Mapping) for v in value)

@@ -52,7 +52,7 @@ class SeedsRow(TypedDict, total=False):
 
 
 Measured = tuple[Evaluation, Intervals | None]
-"""Error rates and costs per kind of trial, and their intervals over speakers."""
+"""Error rates and costs per kind of trial, and their intervals over speakers (None if there are too few speakers)."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,9 @@ class SystemResult:
     groups: Mapping[str, Measured] = field(default_factory=dict)
 
     def cells(self, form: str = "") -> list[str]:
-        """Return the texts of the system's row in a table with the columns of `Evaluation.summary`.
+        """Return the system's error rates and costs as texts for a row of a table.
+
+        The columns are those of `Evaluation.summary`.
 
         form : format of the intervals, such as `mvplda.metrics.evaluation.BRACKETS`; empty: no intervals
         """
@@ -236,7 +238,10 @@ class Results:
         return "\n".join(lines)
 
     def of_groups(self) -> dict[str, Results]:
-        """Return {group of enrolments: results of all systems}, without comparisons and published figures."""
+        """Return the results for each group of enrolments, such as a gender: {group: results of all systems}.
+
+        Comparisons of systems and the paper's figures are left out.
+        """
         names = self.systems[0].groups
         by_group = {name: tuple(system.of_group(name) for system in self.systems) for name in names}
         return {name: Results(systems, {}) for name, systems in by_group.items()}

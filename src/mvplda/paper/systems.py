@@ -63,7 +63,7 @@ class Task:
 
     @cached_property
     def views(self) -> Views:
-        """Views of the trials; the first is the speaker."""
+        """Names of the views that trials are about, such as ("speaker", "phrase"); the first is that of the speaker."""
         return compared_views(self.corpus)
 
     @cached_property
@@ -108,12 +108,12 @@ class Task:
 
     @property
     def cell(self) -> str:
-        """Interaction view, whose classes are the cells: ``speaker:phrase``."""
+        """Name of the view whose classes are combinations of the classes of all views (cells): "speaker:phrase"."""
         return ":".join(self.views)
 
     @cached_property
     def classes(self) -> dict[str, int]:
-        """Number of training classes per view, including the cells."""
+        """Number of training classes, {view: number}, including the view of combinations, `cell`."""
         table = encode_labels(self.train_labels, (*self.views, self.cell))
         return {view: len(table.classes[view]) for view in table.views}
 
@@ -280,7 +280,10 @@ def with_interaction(task: Task, settings: BackendSettings) -> Bundle:
 
 
 def _with_prior(task: Task, *views: str) -> Bundle:
-    """Build a model with full-rank loadings under an isotropic prior, for vectors of unit length."""
+    """Build a multi-view PLDA with full-rank loadings under an isotropic prior, for vectors of unit length.
+
+    views : views of the model, which may include the combination of views (`Task.cell`)
+    """
     strengths = dict.fromkeys([*views, "noise"], STRENGTH)
     # tests contain only phrases of the training data, so the prior of these views can be weak
     strengths |= {view: KNOWN_STRENGTH for view in task.views[1:] if view in views}
@@ -291,7 +294,7 @@ def _with_prior(task: Task, *views: str) -> Bundle:
 
 
 def committee(task: Task, settings: BackendSettings) -> Bundle:
-    """Build a committee of two models per extractor, weighted and calibrated on held-out speakers."""
+    """Build a committee of two models per extractor, whose weights are fitted on held-out speakers."""
     scorer = make_committee(
         task.blocks or {"vectors": int(task.train.shape[1])},
         task.views,
@@ -379,7 +382,7 @@ PAPER_SYSTEMS = (
         raw=False,
     ),
 )
-"""The paper's systems on principal components; the paper itself uses raw vectors."""
+"""Systems of the paper, here on principal components of the vectors; the paper uses raw vectors."""
 SYSTEMS = {
     system.name: system
     for system in (
@@ -417,7 +420,8 @@ SYSTEMS = {
 }
 PAPER_TABLE = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw")
 GROUPS = {"paper": (*PAPER_TABLE, "jplda-interaction", BEST), "all": tuple(SYSTEMS)}
-"""Groups of systems: "paper" adds the interaction model and the committee to the paper's systems on raw vectors."""
+"""{name of a group on the command line: names of its systems}. The group "paper" has the paper's systems on raw
+vectors, the interaction model and the committee."""
 COMPARED = (
     (BEST, BASELINE),
     ("jplda-prior", "plda-prior"),
@@ -430,7 +434,7 @@ COMPARED = (
     (BASELINE, "cosine"),
     (f"{BASELINE}-raw", "cosine-plain"),
 )
-"""Pairs of systems whose errors are compared, on the same resamples of speakers."""
+"""Pairs (system, reference) whose error rates are compared on the same resamples of speakers, if both are run."""
 
 
 def systems_named(names: Sequence[str], views: int = 2) -> list[System]:

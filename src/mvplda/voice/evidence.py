@@ -1,4 +1,4 @@
-"""Enrolment of recordings in profiles: their labels, and weights by how well each fits the others of its profile."""
+"""Enrolment of recordings in profiles, with less weight for those that do not match the others of their profile."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ SPEEDS = (0.98, 0.985, 0.99, 0.995, 1.0, 1.005, 1.01, 1.015, 1.02)
 BINS = math.ceil(HIGHEST_HZ / min(SPEEDS) * WINDOW / RATE) + 1
 """Number of frequencies of a spectrum, up to the highest band at any speed."""
 OFFSETS = (0, HOP // 2)
-"""Offsets of a test in samples, so that its frames lie within a quarter hop of those of a copy."""
+"""Offsets in samples at which a test is compared, so that its frames are at most a quarter of `HOP` from a copy's."""
 LEAST_OVERLAP = 0.6
 """Minimum share of the shorter fingerprint that must overlap with the other."""
 LEAST_FRAMES = 12
@@ -291,9 +291,9 @@ def energy_codes(spectrogram: Spectrogram, speed: float = 1.0, offset: int = 0) 
 
 @lru_cache(maxsize=len(SPEEDS))
 def band_weights(speed: float) -> NDArray[np.float32]:
-    """Return the (frequencies, bands) triangular weights of bands on spectra of a recording at its own speed.
+    """Return the (frequencies, bands) weights that sum a spectrum of a recording over triangular frequency bands.
 
-    The bands are those of the recording played at `speed`.
+    The bands are placed so that the result is that of the recording played at `speed`.
     """
     # a frequency of the recording played faster is lower in the recording itself
     edges = np.arange(LOWEST_HZ, HIGHEST_HZ, BAND_HZ) / speed * WINDOW / RATE

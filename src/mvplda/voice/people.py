@@ -62,7 +62,8 @@ def find_people(
     """
     if len(X) != len(turns) or not turns:
         raise DataError(
-            f"expected at least one turn and a vector per turn; got {len(turns)} usable turns and {len(X)} vectors"
+            f"expected at least one turn and a vector per turn; got {len(turns)} usable turns and {len(X)} vectors. "
+            "Check that the recordings contain speech"
         )
     question = speaker_question(bundle)
     sessions = [turn.recording for turn in turns]

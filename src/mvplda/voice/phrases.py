@@ -223,7 +223,7 @@ class PhraseMatcher:
         return NearMatches(self.view, prior.reshape(shape), llr.reshape(shape), same.reshape(shape))
 
     def _templates(self, enrol: Profiles) -> _Templates:
-        """Return one template per profile and phrase: the sum of its recordings over all sessions."""
+        """Return one template per profile and phrase: the directions of the sum of its recordings' points."""
         labels = enrol.labels.get(self.view)
         codes = np.zeros_like(enrol.owner) if labels is None else labels.codes
         keys = np.stack([enrol.owner, codes])
@@ -233,7 +233,7 @@ class PhraseMatcher:
         return _Templates(points, owner, phrase)
 
     def _tests(self, test: Profiles) -> _Tests:
-        """Return the points of each test, summed over its recordings of the same phrase."""
+        """Return the points and seconds of each test, both averaged over all its recordings."""
         first_cells = np.searchsorted(test.owner, np.arange(len(test)))
         sums = np.add.reduceat(to_host(test.y), first_cells, axis=0)
         counts = np.add.reduceat(test.weights, first_cells)

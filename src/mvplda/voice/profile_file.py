@@ -19,7 +19,7 @@ from .evidence import leave_one_out, phrase_labels, recording_weights, session_l
 from .extractors.extractor import ExtractedVectors
 
 DIGEST_SEPARATOR = "#"
-"""Separator in ids between the name of a profile and the digest of a recording."""
+"""Separator in the id of a vector, between the name of its profile and the digest of its recording."""
 
 PROFILE_COLUMNS = ("profile", "phrase", "session")
 """Names of the arrays in a file of profiles with one text per vector."""
@@ -53,7 +53,8 @@ class ProfileBook:
         stored = read_columns(self.path, (*PROFILE_COLUMNS, "extractor"))
         if "profile" not in stored:
             raise FileFormatError(
-                f"{self.path} is not a file of profiles: it has no array 'profile'. Make one with mvplda profiles add"
+                f"{self.path} is not a file of profiles, because it has no array 'profile': make one with  mvplda "
+                "profiles add"
             )
         vectors = read_vectors(self.path)
         for name in PROFILE_COLUMNS:

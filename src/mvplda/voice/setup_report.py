@@ -117,7 +117,9 @@ def point_sentence(key: str, point: OperatingPoint, far: float) -> str:
     """
     measured = point.measured
     if measured is None:
-        raise DataError(f"expected an operating point with measured error rates; got {point}")
+        raise DataError(
+            f"expected an operating point with error rates that were measured on people; got {point}"
+        )
     rates = measured["far"]
     worst = max(rates, key=lambda kind: rates[kind][0])
     impostors = "impostors"

@@ -198,7 +198,7 @@ def test_a_name_that_says_nothing_is_not_believed() -> None:
     assert right.known_names("phrase").tolist() == list(range(20))
     wrong = model.deployed(model.enrol(X, who, {"phrase": ["password"] * 60}))
     assert wrong.known_names("phrase").tolist() == []
-    with pytest.raises(LabelError, match="cannot be named in view 'speaker'"):
+    with pytest.raises(LabelError, match="view 'speaker' cannot be known by name"):
         wrong.known_names("speaker")
     np.testing.assert_allclose(wrong.shift_[6:], right.shift_[6:], atol=1e-12)
 
@@ -423,7 +423,7 @@ def test_one_view_alone_tells_people_apart() -> None:
 
 def test_what_cannot_be_fitted_or_scored_is_said(model: DomainPLDA) -> None:
     two = {"voice": (4, "speaker"), "words": (3, "phrase"), "more": (3, "phrase")}
-    with pytest.raises(ParameterError, match="two blocks are about one view"):
+    with pytest.raises(ParameterError, match="two blocks are about the view"):
         DomainPLDA(two).fit(*corpus())
     with pytest.raises(DataError, match="NaN"):
         DomainPLDA(BLOCKS).fit(np.full((400, 10), np.nan), corpus()[1])

@@ -23,7 +23,7 @@ from ...voice.audio.decode import FileSegment
 
 Load = Callable[..., "Corpus"]
 TrainingClasses = float | Sequence[str] | None
-"""Names of the training classes, their number, or their share; None: the default of the corpus."""
+"""Training speakers (classes of the first view) as names, a number or a share; None: the default of the corpus."""
 MAX_LISTED_NAMES = 5
 """Maximum number of names that a message lists."""
 UNSAFE = re.compile(f"[{BLANKS}\0\ud800-\udfff]")
@@ -31,7 +31,7 @@ UNSAFE = re.compile(f"[{BLANKS}\0\ud800-\udfff]")
 are not valid UTF-8."""
 TRIALS_PER_BLOCK = 1_000_000
 DEFAULT_TRAINING_SHARE = 2 / 3
-"""Default share of the speakers to train on."""
+"""Default share of the speakers that are training speakers."""
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Utterances with a label per view, the locations of their samples, and a protocol.
+    """Corpus: utterances with labels, the locations of their samples, and a protocol of experiments.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Corpus:
     files : location of each utterance's samples; None if the corpus consists of vectors
     protocol : training utterances, enrolments and tests
     source : citation
-    sessions : (n,) session or repetition of each utterance within its cell; None if unknown
+    sessions : (n,) session or repetition of each utterance within its cell (combination of classes); None if unknown
     groups : (n,) group of each utterance, such as the speaker's gender; enrolments of each group are also evaluated
         separately. None: no groups
     """
@@ -98,31 +98,35 @@ class Corpus:
     def __post_init__(self) -> None:
         count, first = repeated(self.ids.tolist())
         if count:
-            raise DataError(f"{self.name}: the utterance id {first!r} occurs more than once")
+            raise DataError(
+                f"{self.name}: the utterance id {first!r} occurs more than once; ids must differ: rename one"
+            )
         if self.files is not None:
             # checked before vectors are extracted, because writing them would fail
             check_ids(self.ids.tolist())
         protocol = self.protocol
-        conflict = "trained on and evaluated with"
+        conflict = "both for training and for evaluation"
         shared = np.intersect1d(protocol.train, np.union1d(protocol.enrolled, protocol.test))
         if not len(shared) and protocol.trials is None:
             # only without a list of trials: a list may test with an utterance of another enrolment
-            conflict = "enrolled and tested with"
+            conflict = "both enrolled and tested"
             shared = np.intersect1d(protocol.enrolled, protocol.test)
         if len(shared):
             names = abbreviated(self.ids[shared].tolist())
-            raise DataError(f"{self.name}: {len(shared)} utterance(s) are {conflict}: {names}")
+            raise DataError(
+                f"{self.name}: {len(shared)} utterance(s) are {conflict}, but each may have one role only: {names}"
+            )
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def views(self) -> Views:
-        """Names of the views."""
+        """Names of the views, such as ("speaker", "phrase")."""
         return tuple(self.labels)
 
     def labels_at(self, rows: IntArray, views: Sequence[str]) -> Columns:
-        """Return the labels of the utterances at `rows` in the given views."""
+        """Return {view: labels of the utterances with the indices `rows`} for the given views."""
         return {view: self.labels[view][rows] for view in views}
 
     def model_labels(self) -> Columns:
@@ -271,7 +275,8 @@ def training_rows(labels: Columns, training: TrainingClasses, random_state: int 
     missing = np.setdiff1d(names, column).tolist()
     if missing:
         raise LabelError(
-            f"{len(missing)} {view}(s) to train on have no utterance: {abbreviated(missing)}"
+            f"{len(missing)} {view}(s) of the option training have no utterance: {abbreviated(missing)}. Correct the "
+            "names"
         )
     mask = np.isin(column, names)
     if mask.all() or not mask.any():
@@ -342,7 +347,11 @@ def enrolments(
         )
     if too_small:
         log.warning(
-            "%d cell(s) have too few utterances: %s", len(too_small), abbreviated(too_small)
+            "left out: %d cell(s) of %s without %d utterance(s) to enrol and one to test: %s",
+            len(too_small),
+            " and ".join(labels),
+            per_model,
+            abbreviated(too_small),
         )
     return enrol, np.sort(np.concatenate(tested))
 
@@ -368,7 +377,8 @@ def listed_protocol(
     absent = sorted(set(trials.enrol.used) - set(models))
     if absent:
         raise DataError(
-            f"{len(absent)} enrolment(s) of the trials have no list of utterances: {abbreviated(absent)}"
+            f"{len(absent)} enrolment(s) in the list of trials are missing in the list of enrolments: "
+            f"{abbreviated(absent)}"
         )
     row_of = {name: row for row, name in enumerate(ids.tolist())}
     listed = set(trials.test.used).union(*models.values())
@@ -386,7 +396,10 @@ def listed_protocol(
         )
         trials = trials[trials.enrol.isin(enrol) & ~trials.test.isin(missing)]
     if not len(trials):
-        raise DataError(f"the utterances of all listed trials are missing: {abbreviated(missing)}")
+        raise DataError(
+            f"the corpus lacks utterances of every listed trial: {abbreviated(missing)}. Check that the lists belong "
+            "to the recordings"
+        )
     test = np.array(sorted(row_of[name] for name in trials.test.used))
     return Protocol(train, enrol, test, trials)
 
@@ -420,7 +433,7 @@ def session_order(sessions: ArrayLike) -> IntArray:
 
 
 def safe_ids(names: Iterable[object]) -> list[str]:
-    """Return names as ids that are valid in every list file: blanks and invalid Unicode become underscores.
+    """Convert names to ids that are valid in every list file: blanks and invalid Unicode become underscores.
 
     Raises
     ------
@@ -466,7 +479,7 @@ class RegisteredCorpus(NamedTuple):
 
 
 CORPORA: dict[str, RegisteredCorpus] = {}
-"""Registered corpora by name."""
+"""Registry of corpora, {name: function that loads the corpus}."""
 
 
 def register_corpus(name: str, root: str) -> Callable[[Load], Load]:
@@ -486,13 +499,18 @@ def register_corpus(name: str, root: str) -> Callable[[Load], Load]:
 
 
 def load_corpus(name: str, root: PathLike, **options: object) -> Corpus:
-    """Load a registered corpus.
+    """Load a corpus by its name.
 
     Parameters
     ----------
-    name : key in `CORPORA`
+    name : name of the corpus, a key of `CORPORA`
     root : folder of the corpus; for "folder" also a table, for "vectors" the file of the vectors
-    options : options of the corpus's function
+    options : options of the function that loads the corpus
+
+    Raises
+    ------
+    ParameterError
+        The name or an option is unknown.
     """
     if name not in CORPORA:
         raise ParameterError(f"unknown corpus {name!r}; available corpora: {', '.join(CORPORA)}")

@@ -1,4 +1,4 @@
-"""Corpora of the user's data: folders of recordings, tables of utterances, and files of vectors."""
+"""Loading of the user's own data as a corpus: folders of recordings, tables of utterances, and files of vectors."""
 
 from __future__ import annotations
 
@@ -79,15 +79,15 @@ def folder(
     pattern: str = PATTERN,
     **protocol: Unpack[ProtocolOptions],
 ) -> Corpus:
-    """Load the sound files under a folder, or the utterances of a table.
+    """Load the sound files under a folder, or the utterances of a table, as a corpus.
 
     Parameters
     ----------
     root : a folder, or a CSV or tab-separated table (see `read_corpus_table`). If a folder contains an ``index.csv``,
         this table is read
     pattern : pattern of the paths under the root, such as ``{speaker}/{phrase}/*``,
-        ``{speaker}_{phrase}_{session}.wav`` or ``{speaker}/{phrase}_{session}.flac``.
-        Fields are views, the speaker first, except ``session``, which orders the utterances of a cell
+        ``{speaker}_{phrase}_{session}.wav`` or ``{speaker}/{phrase}_{session}.flac``. Its fields are views, the speaker
+        first, except ``session``, which orders the utterances of the same speaker and phrase
     protocol : see `ProtocolOptions`
     """
     listing = read_listing(root, pattern)
@@ -131,8 +131,8 @@ def match_files(root: PathLike, pattern: str) -> Listing:
 def read_corpus_table(path: PathLike) -> Listing:
     """Read a table (.csv, .tsv) of utterances.
 
-    Required columns are ``file`` and one per view; optional columns are ``id``, ``session``, and ``start`` and
-    ``length`` in samples. Paths are relative to the table's folder.
+    The table needs a column ``file`` and one column per view. Optional columns are ``id``, ``session``, and ``start``
+    and ``length`` in samples. Paths are relative to the table's folder. A missing label raises `FileFormatError`.
     """
     recordings = list_recordings([path])
     header, columns = read_cells(OnDisk(path))
@@ -141,7 +141,10 @@ def read_corpus_table(path: PathLike) -> Listing:
         blank = np.flatnonzero(fields[view] == "")
         if len(blank):
             row = blank[0] + 1
-            fail(path, f"{len(blank)} label(s) of view {view!r} are blank, the first in row {row}")
+            fail(
+                path,
+                f"{len(blank)} label(s) of view {view!r} are blank, the first in row {row}: enter all labels",
+            )
     return Listing(np.array(recordings.ids), tuple(recordings.files), fields)
 
 
@@ -154,15 +157,20 @@ def corpus_of_vectors(
     labels: Mapping[str, str] | None = None,
     **protocol: Unpack[ProtocolOptions],
 ) -> Corpus:
-    """Load existing vectors with their labels.
+    """Load vectors from a file, with their labels, as a corpus.
 
     Parameters
     ----------
     path : file of the vectors
-    labels : {view: column in the file of the vectors, or path of an ``utt2X`` file}, the speaker first; "session"
-        orders the utterances of a cell. None: the columns speaker, phrase and session, or the files utt2spk,
-        utt2phrase and utt2session in the same folder
+    labels : {view: column in the file of the vectors, or path of a file with an id and a label per line}, the speaker
+        first; the view "session" orders the utterances of the same speaker and phrase. None: the columns speaker,
+        phrase and session, or the files utt2spk, utt2phrase and utt2session in the same folder
     protocol : see `ProtocolOptions`
+
+    Raises
+    ------
+    LabelError
+        There are no labels, or some vectors have none.
     """
     default_views = () if labels else ("speaker", "phrase", "session")
     vectors, fields = read_labelled(path, labels or {}, default_views)
@@ -170,13 +178,14 @@ def corpus_of_vectors(
         columns = open_vectors(path).columns
         available = f"; columns of {os.fspath(path)}: {', '.join(columns)}" if columns else ""
         raise LabelError(
-            f"vectors need labels: -l speaker=FILE or =COLUMN, and -l phrase=FILE or =COLUMN{available}"
+            f"the vectors have no labels: pass -l speaker=FILE (or =COLUMN) and -l phrase=FILE (or =COLUMN){available}"
         )
     for view, values in fields.items():
         unlabelled = vectors.ids[[value is None for value in values]].tolist()
         if unlabelled:
             raise LabelError(
-                f"{path}: {len(unlabelled)} id(s) have no {view}: {abbreviated(unlabelled)}"
+                f"{path}: {len(unlabelled)} vector(s) have no label of the view {view!r}: {abbreviated(unlabelled)}. "
+                "Add their labels, or leave them out"
             )
         fields[view] = values.astype(np.str_)
     session = fields.pop("session", None)

@@ -1,1 +1,1 @@
-"""Attacks on a voice log-in, made from recordings, to measure how many are accepted."""
+"""Attacks on a voice log-in, made from recordings of its owner, and the measurement of how many are accepted."""

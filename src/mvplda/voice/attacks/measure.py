@@ -287,7 +287,10 @@ def summary(outcomes: Sequence[Outcome]) -> list[AttackRow]:
 
 
 def share_of(flags: Sequence[bool]) -> Share:
-    """Return the share of true values among at least one, with its 95 % interval by Clopper and Pearson."""
+    """Return the share of true values with its 95 % interval by Clopper and Pearson.
+
+    flags : at least one value
+    """
     count, total = sum(flags), len(flags)
     low = float(beta.ppf(0.025, count, total - count + 1)) if count else 0.0
     high = float(beta.ppf(0.975, count + 1, total - count)) if count < total else 1.0

@@ -27,7 +27,7 @@ ROUNDS = 32
 """Number of iterations of Griffin and Lim's algorithm."""
 MEL_BANDS = 80
 ORDER = 18
-"""Order of linear prediction."""
+"""Number of coefficients of the linear prediction of a frame."""
 PITCHES_HZ = (60.0, 400.0)
 VOICED = 0.4
 """Minimum autocorrelation of a voiced frame at its period."""

@@ -182,9 +182,9 @@ def _of_file(
     except OSError as error:
         _fail(source, f"cannot be read: {error.strerror}", error)
     if not header:
-        _fail(source, "is empty: it has no bytes")
+        _fail(source, "is empty: it has no bytes. Record or copy it again")
     if size > most_bytes:
-        _fail(source, f"is too large: {size} bytes, the limit is {most_bytes}")
+        _fail(source, f"is too large: {size} bytes, the limit is {most_bytes}. Cut or compress it")
     kind = container_format(header)
     if kind and (segment is None or segment == FileSegment(segment.path)):
         samples, file_rate = _by_av(source, kind, most_s)
@@ -229,12 +229,18 @@ def _by_soundfile(
             cut = sizes is not None and int(sizes[2]) < int(sizes[1]) < STREAM_LENGTH
             missing = promised.isdigit() and int(promised) > file.frames
             if cut or missing or _TRUNCATED_OGG.search(file.extra_info):
-                _fail(source, "is truncated: its header promises more samples than the file has")
+                _fail(
+                    source,
+                    "is truncated: its header promises more samples than the file has. Copy it again",
+                )
         if file.frames and (segment.start < 0 or length < 1 or end > file.frames):
-            reason = f"the segment from {segment.start} to {end} is not within it"
-            _fail(source, f"has {file.frames} samples, {reason}")
+            _fail(
+                source,
+                f"has {file.frames} samples, but the segment from {segment.start} to {end} is not within them: correct "
+                "start and length of the segment",
+            )
         if length > most_s * rate:
-            problem = f"is too long: {length / rate:.0f} s, the limit is {most_s:g} s"
+            problem = f"is too long: {length / rate:.0f} s, the limit is {most_s:g} s. Cut it"
             _fail(source, problem, reason="too_long")
         try:
             if file.tell() != segment.start:
@@ -244,7 +250,10 @@ def _by_soundfile(
             reason = f"is damaged, or its header promises more than fits in memory ({length} samples): {error}"
             _fail(source, reason, error)
     if len(samples) != length:
-        _fail(source, f"is damaged or truncated: {len(samples)} of {length} samples could be read")
+        _fail(
+            source,
+            f"is damaged or truncated: {len(samples)} of {length} samples could be read. Copy it again",
+        )
     return samples, rate
 
 
@@ -269,7 +278,8 @@ def _open(source: AudioFile) -> SoundFile:
     except (RuntimeError, OSError, TypeError) as error:
         _fail(
             source,
-            f"is damaged or not a sound file: {getattr(error, 'error_string', error)}",
+            f"is damaged or not a sound file ({getattr(error, 'error_string', error)}): expected WAV, FLAC, Ogg, MP3, "
+            "WebM, MP4 or another format of sound",
             error,
         )
 
@@ -321,24 +331,32 @@ def _as_sound(samples: FloatArray, source: AudioFile, rate: int, target_rate: in
     rate, target_rate : samples per second before and after
     """
     if not np.isfinite(samples).all():
-        _fail(source, "has samples that are not finite")
+        _fail(
+            source, "has samples that are not finite (NaN or infinity): convert or record it again"
+        )
     loudest = float(np.abs(samples).max(initial=0.0))
     if not len(samples):
-        _fail(source, "is empty: it has no samples")
+        _fail(source, "is empty: it has no samples. Record it again")
     if loudest > MAX_SAMPLE:
-        _fail(source, f"has samples as large as {loudest:.0e}, where full scale is 1")
+        _fail(
+            source,
+            f"has samples as large as {loudest:.0e}, where full scale is 1: scale them to -1 to 1",
+        )
     if not loudest:
-        _fail(source, "is silent: all samples are zero", reason="no_speech")
+        _fail(source, "is silent: all samples are zero. Check the microphone", reason="no_speech")
     sound = samples
     if samples.ndim == 2:
         sound = samples.mean(axis=1)
         if np.abs(sound).max() <= CANCELLATION * loudest:
-            _fail(source, "has channels that cancel each other: pass one of them")
+            _fail(source, "has channels that cancel each other: pass one of its channels alone")
     sound = np.ascontiguousarray(sound, dtype=np.float32)
     if rate != target_rate:
         sound = need("soxr").resample(sound, rate, target_rate, quality="HQ")
     if not len(sound):
-        _fail(source, f"is too short: {len(samples)} samples give none at {target_rate} Hz")
+        _fail(
+            source,
+            f"is too short: {len(samples)} samples at {rate} Hz are less than one at {target_rate} Hz",
+        )
     return sound
 
 
@@ -386,7 +404,7 @@ def _by_av(source: AudioFile, kind: str, most_s: float) -> tuple[Sound, int]:
     except AudioError:
         raise
     except (av.FFmpegError, IndexError, TypeError, ValueError, RuntimeError) as error:
-        _fail(source, f"is damaged: {error}", error)
+        _fail(source, f"is damaged, or not of the format {kind}: {error}", error)
     samples = np.concatenate([np.empty(0, np.float32), *blocks])
     if is_only_stream and blocks and len(samples) < (promised - MAX_MISSING_S) * rate:
         _fail(
@@ -413,10 +431,10 @@ def _blocks(source: AudioFile, opened: InputContainer, most_s: float) -> tuple[l
     length = 0
     for frame in opened.decode(audio=0):
         if frame.sample_rate != rate:
-            _fail(source, f"changes its rate from {rate} Hz, which is not supported")
+            _fail(source, f"changes its sample rate from {rate} Hz, which is not supported")
         length += frame.samples
         if length > most_s * rate:
-            _fail(source, f"is too long: the limit is {most_s:g} s", reason="too_long")
+            _fail(source, f"is too long: the limit is {most_s:g} s. Cut it", reason="too_long")
         blocks += [
             block.to_ndarray().mean(axis=0, dtype=np.float32) for block in to_float.resample(frame)
         ]

@@ -146,8 +146,8 @@ def default_pattern(names: Sequence[str]) -> str:
     depth = Counter(name.count("/") for name in names).most_common(1)[0][0]
     if depth == 0:
         raise ParameterError(
-            f"no folders name the speakers of {names[0]!r} and others: pass a pattern for the names of the files, such "
-            "as {speaker}_{phrase}_*"
+            f"no folders name the speakers of {names[0]!r} and others: put the files of each speaker into a folder, or "
+            "pass a pattern for the names of the files, such as {speaker}_{phrase}_*"
         )
     return "{speaker}/*" if depth == 1 else "{speaker}/{phrase}/*"
 

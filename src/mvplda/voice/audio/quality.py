@@ -195,7 +195,7 @@ class QualityMeter:
         """Return the quality of all segments so far as one recording; raise `AudioError` if there are no samples."""
         length = sum(segment.length for segment in self._segments)
         if not length:
-            raise AudioError("the sound is empty: there are no samples")
+            raise AudioError("the sound is empty: it has no samples. Record it again")
         levels = np.concatenate([segment.levels for segment in self._segments])
         is_speech = np.concatenate([segment.is_speech for segment in self._segments])
         is_broken = np.concatenate([segment.is_broken for segment in self._segments])

@@ -306,7 +306,7 @@ def _spread(mask: BoolArray, seconds: float) -> BoolArray:
 
 
 def _frames(seconds: float) -> int:
-    """Return the number of frames in a duration."""
+    """Return the number of frames (one per 10 ms) in a duration in seconds, rounded."""
     return round(seconds / SHIFT_S)
 
 

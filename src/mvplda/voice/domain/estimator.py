@@ -184,7 +184,8 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         Parameters
         ----------
         X : (n, D) vectors, with the columns of all blocks side by side
-        y : dict of {view: (n,) labels}, for every view of the blocks; optionally with the keys `domain` and `recording`
+        y : dict of {view: (n,) labels}, for every view of the blocks; optionally also with the domain and the original
+            recording of each vector, under the keys that the parameters `domain` and `recording` name
 
         Returns
         -------
@@ -203,14 +204,17 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         views = list(dict.fromkeys(view for _, _, view in self._columns()))
         block_views = [view for _, _, view in self._columns()]
         # a known class has one posterior, in one block; classes of the first view are never known by name
-        if any(block_views.count(view) > 1 for view in views[1:]):
-            raise ParameterError(
-                f"two blocks are about one view, which only the first view ({views[0]!r}) may have: put the columns of "
-                "both into one block"
-            )
+        for view in views[1:]:
+            if block_views.count(view) > 1:
+                raise ParameterError(
+                    f"two blocks are about the view {view!r}, but only the first view ({views[0]!r}) may have several "
+                    "blocks: put the columns of both into one block"
+                )
         missing = [view for view in views if view not in labels]
         if missing:
-            raise LabelError(f"y has no labels of the view {missing[0]!r}; it has {list(labels)}")
+            raise LabelError(
+                f"y has no labels of the view {missing[0]!r}, which blocks are about; it has {list(labels)}: add them"
+            )
         # without labels all vectors are of one domain
         domains = labels.get(self.domain, np.zeros(len(vectors), dtype=np.int64))
         self.views_ = dict.fromkeys(views, 0)
@@ -218,7 +222,7 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         self.variances_: dict[str, dict[str, float]] = {}
         self.channels_: dict[str, Array] = {}
         if not np.isfinite(vectors).all():
-            raise DataError("Input X contains NaN or infinity")
+            raise DataError("Input X contains NaN or infinity: leave out such rows")
         # the length of an embedding depends on the recording's quality, not on its classes
         unit = self.project(vectors.astype(np.float64))
         if self.recording in labels:
@@ -277,7 +281,7 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         return delta if self._is_first_view(name) else min(delta, MAX_UNNAMED_VARIANCE)
 
     def _is_first_view(self, name: str) -> bool:
-        """Return whether a block models the first view."""
+        """Return whether the block `name` (the columns of one extractor) models the first view, that of profiles."""
         return self.blocks[name][1] == next(iter(self.views_))
 
     # -- evidence and the domain -----------------------------------------------
@@ -363,9 +367,12 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
     def _set_known_classes(
         self, view: str, groups: Sequence[EnrolledCells], posteriors: Sequence[ClassPosteriors]
     ) -> None:
-        """Store the names and posteriors of the known classes of a view.
+        """Store the names and posteriors of known classes, such as phrases that were enrolled by name.
 
-        groups, posteriors : groups of cells, and the posteriors of the classes estimated from each
+        Parameters
+        ----------
+        view : view of the classes
+        groups, posteriors : groups of enrolled cells, and posteriors of the classes that were estimated from each group
         """
         classes = [group.classes_to_estimate(view) for group in groups]
         pairs = list(zip(posteriors, classes, strict=True))
@@ -383,14 +390,15 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
 
     @property
     def classes_(self) -> dict[str, Names]:
-        """Names of the known classes, by view."""
+        """Names of the known classes, such as phrases that were enrolled by name, by view."""
         return {view: exact_names(names) for view, names in self.names_.items()}
 
     def known_names(self, view: str) -> Names:
         _, *nameable = self.views_
         if view not in nameable:
             raise LabelError(
-                f"known classes cannot be named in view {view!r}: name enrolled classes of {nameable} only"
+                f"classes of the view {view!r} cannot be known by name in this model; only those of {nameable} can: "
+                "remove the view from known"
             )
         return self.classes_.get(view, np.empty(0, dtype=np.str_))
 

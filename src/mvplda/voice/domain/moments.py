@@ -138,7 +138,10 @@ def variance_components(X: Array, own: Names, other: Names) -> tuple[float, floa
 
 
 def _sums(X: Array, codes: IntArray) -> tuple[Array, Array]:
-    """Return the sum (classes, D) and the number (classes,) of the vectors of each class."""
+    """Return the (classes, D) sum and the (classes,) number of the vectors of each class.
+
+    X, codes : (n, D) vectors, and (n,) number of each vector's class
+    """
     counts = np.bincount(codes)
     return sum_rows(X, codes, len(counts)), counts.astype(np.float64)
 

@@ -19,8 +19,8 @@ from ...backend import to_host
 from ...scoring.profiles import Profiles
 
 SESSION_VIEW = "recording"
-"""View whose labels separate the sessions of a profile. The recordings of a session share room, microphone and mood;
-without labels a profile has one session."""
+"""Name of the view whose labels are the sessions of a profile. The recordings of a session share room, microphone and
+mood. Without labels a profile has one session."""
 
 SESSION_VARIANCE_RATIO = 0.33
 """Variance between sessions of one person (or phrase), as a share of the variance between people (or phrases).
@@ -232,8 +232,12 @@ def class_posteriors(
 
 
 def _cell_covariance(block: Block, cells: EnrolledCells, recording: float) -> Array:
-    """Return the (C, C) covariance of the C cell means within a domain, from the block's trained variances.
+    """Return the (C, C) covariance of the means of C enrolled cells within a domain, from trained variances.
 
+    Parameters
+    ----------
+    block : columns of one extractor with its trained variances
+    cells : enrolled cells, such as one speaker with one phrase each
     recording : variance of recordings to use instead of the trained one
     """
     variances = block.variances
@@ -244,7 +248,7 @@ def _cell_covariance(block: Block, cells: EnrolledCells, recording: float) -> Ar
 
 
 def mean_square_about(centre: Array) -> float:
-    """Return the mean square distance of unit-length vectors from their mean `centre`, with a lower limit."""
+    """Return the mean square distance of unit-length vectors from their mean `centre`, at least `MIN_MEAN_SQUARE`."""
     return max(1.0 - float(centre @ centre), MIN_MEAN_SQUARE)
 
 

@@ -1,4 +1,4 @@
-"""Extractors: one or more networks that turn a recording into a vector."""
+"""Extractors, each of one or more networks that turn a recording into a vector, and extraction of many recordings."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ class Extractor:
     def _extract_missing(
         self, sources: Sequence[Source], on_error: OnError, workers: int
     ) -> Iterator[Utterance | str]:
-        """Yield the vector of each recording, or the reason why there is none, in the order of `sources`."""
+        """Yield the vector and quality of each recording, or the reason why it has none, in the order of `sources`."""
         # other processes load the networks by their paths
         paths = tuple(str(network.path) for network in self.networks)
         is_single = min(workers, len(sources)) <= 1

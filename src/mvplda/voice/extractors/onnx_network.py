@@ -147,8 +147,8 @@ class OnnxNetwork:
         last = len(frames) - windows.frames
         if last < 0:
             raise AudioError(
-                f"the sound is too short: expected at least one window of {windows.frames} frames; it has "
-                f"{len(frames)}"
+                f"the sound is too short: it has {len(frames)} frames, but the extractor {self.recipe.name} needs at "
+                f"least {windows.frames}"
             )
         # evenly spread from the first to the last frame, with equally many windows per third
         per_third = -(-(last // windows.step + 1) // 3)
@@ -182,7 +182,8 @@ class OnnxNetwork:
         frames = output.reshape(-1, len(basis))[first:end]
         if not len(frames):
             raise AudioError(
-                f"{self.recipe.name} returned no frame: the sound is too short, or the recipe's step is wrong"
+                f"the extractor {self.recipe.name} returned no frame: the sound is too short, or the recipe's step is "
+                "wrong"
             )
         # points have length 1: if the whole vector is scaled later, their lengths show by how much
         points = unit_rows(interval_means(unit_rows(frames) @ basis, windows.points))

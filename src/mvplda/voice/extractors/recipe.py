@@ -424,7 +424,7 @@ def with_values(record: _Record, values: Mapping[str, object], record_name: str)
             value = float(value)
         if type(value) is not type(default):
             raise ParameterError(
-                f"{record_name} {key} is of type {type(default).__name__}; got {value!r}"
+                f"{record_name} {key} is of type {type(default).__name__}; got {value!r} of type {type(value).__name__}"
             )
         if key in CHOICES and value not in get_args(CHOICES[key]):
             raise ParameterError(
@@ -475,7 +475,7 @@ def default_recipes() -> dict[str, Recipe]:
 
 
 def recipe_to_toml(recipe: Recipe) -> str:
-    """Return a recipe as TOML text with the values that differ from the defaults."""
+    """Return the text of a recipe's TOML file, with only those values that differ from the defaults."""
     defaults = asdict(Recipe(""))
     lines = []
     tables = []

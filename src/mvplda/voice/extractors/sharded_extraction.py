@@ -36,7 +36,7 @@ SHARD_SIZE = 1000
 """Default number of recordings per shard; their vectors take one core some minutes."""
 
 SHARD_FORMATS = (".npz", ".parquet")
-"""Formats that store labels beside the vectors."""
+"""File formats of shards, which store labels beside the vectors."""
 
 
 @dataclass(frozen=True)

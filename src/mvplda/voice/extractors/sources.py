@@ -179,7 +179,7 @@ class PinnedFiles:
             if sha256(data) != digest:
                 raise FetchError(
                     f"{name}/{file} of {self._location} is not the expected file: its SHA-256 is "
-                    f"{sha256(data)[:16]}..., expected {digest[:16]}.... Use a copy for this version of mvplda"
+                    f"{sha256(data)[:16]}..., expected {digest[:16]}...: use weights for this version of mvplda"
                 )
             files[file] = data
         return files
@@ -229,7 +229,9 @@ def read_url(url: str) -> bytes:
         with urlopen(url, timeout=TIMEOUT_S) as answer:
             data: bytes = answer.read(MAX_BYTES + 1)
     except (OSError, HTTPException, ValueError) as error:
-        raise FetchError(f"cannot download {url}: {error}") from error
+        raise FetchError(
+            f"cannot download {url}: {error}. Check the address and the connection"
+        ) from error
     if len(data) > MAX_BYTES:
         raise FetchError(f"{url} is larger than {MAX_BYTES >> 20} MiB")
     return data

@@ -74,7 +74,7 @@ def _check_wheel(source: Wheel, path: Path) -> None:
     if digest != source.digest:
         raise FetchError(
             f"{path} is not the expected wheel of {source.requirement}: its SHA-256 is {digest[:16]}..., expected "
-            f"{source.digest[:16]}..."
+            f"{source.digest[:16]}...: download exactly {source.requirement}"
         )
 
 
