@@ -134,7 +134,7 @@ def test_wrong_outputs_are_refused_before_the_work(place: Path) -> None:
     listed = recordings()
     with pytest.raises(ParameterError, match="expected shards in a format with labels"):
         extract_shards(listed, ["net.onnx"], "out/{shard}.scp")
-    with pytest.raises(ParameterError, match=r"\{shard\} for the number"):
+    with pytest.raises(ParameterError, match=r"one \{shard\}, which stands for"):
         extract_shards(listed, ["net.onnx"], "out/part.npz")
     with pytest.raises(ParameterError, match="at least one recording"):
         extract_shards(listed, ["net.onnx"], "out/{shard}.npz", shard_size=0)
@@ -163,7 +163,7 @@ def test_the_command_writes_shards_and_sums_up(place: Path) -> None:
     assert "warning: a/x/noise contains no speech (1 of 8 recordings)" in done.output
     assert "shards 3/3" in done.output
     assert "wrote 8 vectors in 3 shard(s)" in done.output
-    assert "failure to acquire: 2 of 9 recordings" in done.output
+    assert "failure to acquire (unusable): 2 of 9 recordings" in done.output
     assert len(read_vectors("out/00000.npz")) == 4
     wrong = run("extract", "recordings", "-x", "net.onnx", "-o", "x.npz", "--shard-size", "4")
     assert wrong.exit_code == 2
