@@ -6,7 +6,7 @@ steps:
 
 1. the *leaf*: a view whose classes are eliminated first, one by one;
 2. the *root*, if there is one: a view whose classes each consist of whole leaf classes, as speakers
-consist of (speaker, phrase) cells. It stays block-diagonal after the leaf's elimination;
+   consist of (speaker, phrase) cells. It stays block-diagonal after the leaf's elimination;
 3. the *rest*: the latents of all other views, solved as one dense system.
 
 Leaf classes with the same number of vectors have the same posterior covariance given the other

@@ -19,8 +19,8 @@ Symbols here and in docs/math.md, sections 4 and 5::
     delta_nu       (r_e,) inverse of the diagonal block of a leaf class of size nu
     M, V           (R, R) precision of the rest after elimination (Schur complement), and V = M^-1
     grams[l, m]    sums of products of shared counts, a row per size nu (`Design.grams`)
-    phi_nu         sum over leaf classes of size nu of the covariance of the later latents they
-    touch
+    phi_nu         sum over leaf classes of size nu of the covariance of the later latents that
+                   share vectors with them
     S              (r, r) sum over vectors of the covariance of their latents
     l, m           views of the rest, of J and K classes, ranks r and q
 """

@@ -9,14 +9,13 @@ Both are sums over the leaf classes inside q. The term of a leaf class depends o
 (number of vectors) and on the vectors it shares with rest classes. So root classes share
 computations::
 
-    group    root classes that hold equally many leaf classes m_q(nu) of every size nu; they share
-    D_q
-    pattern  root classes of a group that also share equally many vectors m_q(nu, lj) with every
-    class j of every
-             rest view l, by the size nu of the leaf class; they share U_q
+    group    root classes with equal m_q(nu), the number of leaf classes of size nu inside q, for
+             every nu; they share D_q
+    pattern  root classes of a group with equal m_q(nu, lj), the number of vectors that q shares with
+             class j of rest view l, within leaf classes of size nu; they share U_q
     run      consecutive groups that are processed together
-    slot     one of the A places for sizes in each group of a run, A the most sizes that occur in
-    one group
+    slot     one of A places for sizes nu in each group of a run; A is the most sizes that occur in
+             one of these groups
 
 U_q = T_h P_q for q in group h: T_h (r_a, w) depends on the group alone, with one block per rest
 view and slot; P_q holds the numbers m_q(nu, lj). Sums over root classes need T_h' D_h^-1 T_h per
@@ -204,17 +203,20 @@ class RootTables:
         return self._occurring[key]
 
     def pairs(self, l: int, m: int, run: slice) -> sparse.csr_array:
-        """Return, for every group of a run, sums over its root classes q of m_q(nu, lj) m_q(nu', mk).
+        """Return, for every group of root classes, sums of products of the numbers of shared vectors.
+
+        m_q(nu, lj) is the number of vectors that root class q shares with class j of rest view l,
+        within leaf classes of size nu (`shared`). For each pair of sizes (nu, nu') and of classes j
+        of l and k of m, the sum of m_q(nu, lj) m_q(nu', mk) runs over the root classes q of a
+        group.
 
         Views are eliminated in this order: the leaf, the root, the rest together. A group holds
-        root classes with equally many leaf classes of every size. A run is a range of consecutive
-        groups. m_q(nu, lj) is the number of vectors of class j of rest view l in leaf classes of
-        size nu inside q (`shared`).
+        root classes with equally many leaf classes of every size.
 
         l, m : rest views with J and K classes
         run : range of h groups
-        return : (h * A * A, J * K) sparse; a row per group and pair of sizes (nu, nu'), of which
-            every group has A slots, a column per pair (j, k)
+        return : (h * A * A, J * K) sparse, with A the most sizes that occur in one group; a row per
+            group and pair (nu, nu'), a column per pair (j, k)
         """
         key = (l, m, run.start, run.stop)
         if key in self._pair_tables:

@@ -324,7 +324,7 @@ class _Search:
             self.assess(structure, "prior", dict.fromkeys(self.views[structure]), strength)
 
     def climb(self, structure: str, noise: str, ranks: Sequence[int] | None) -> None:
-        """Assess candidates with neighbouring ranks, view by view, as long as the loss falls.
+        """Assess candidates with other ranks, view by view, going to higher or lower ranks as long as the loss falls.
 
         ranks : ranks to compare; None: the default grid
         """

@@ -56,7 +56,7 @@ class CellTable:
         return cls(base, (weight,), ((0,),) * len(base), ((-1,),) * len(base))
 
     def without_training_classes(self) -> TrainingClasses:
-        """Return -1 for every class of the table: none of them is a training class."""
+        """Return -1 for each class of the table: no class is a training class."""
         return tuple((-1,) * len(names) for names in self.names)
 
 

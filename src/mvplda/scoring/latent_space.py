@@ -135,7 +135,8 @@ class KnownClasses:
     means : (classes, rank) m_c
     covariances : (classes, rank, rank) C_c; with `means` the model's own arrays, which may have
         further rows
-    roots : (n, rank, rank) K_c with C_c = K_c K_c'; classes with equal covariances have equal roots
+    roots : (n, rank, rank) for the n named classes, K_c with C_c = K_c K_c'; classes with equal
+        covariances have equal roots
     alike : (n,) number of the first class with the same covariance
     """
 

@@ -1,4 +1,4 @@
-"""Pair terms of models with latents: MultiviewPLDA and PLDA.
+"""Pair terms (log-ratios of two sides of a trial) of models with latents: MultiviewPLDA and PLDA.
 
 Let a side of a trial have n vectors of one cell with the sum f, and let z be the latents of the
 cell, all views side by side. As a function of z, the density of the vectors is exp(y'z - z'Nz/2) up
@@ -89,7 +89,8 @@ class _ReducedTerm(NamedTuple):
 
 
 class LatentTerms:
-    """Pair terms of a model with latents; computed matrices are cached, see `MAX_CACHED_NUMBERS`.
+    """Pair terms (log-ratios of profile and test) of a model with latents; computed matrices are
+    cached, see `MAX_CACHED_NUMBERS`.
 
     space : latent space of the model
     views : {view: rank}

@@ -277,8 +277,7 @@ class JointTerms:
     assignment that shares classes of the views V. With G(S) the expert's term restricted to the
     views S, the committee's term is the sum over experts of
 
-        sum over v in V of weight[v] G({v})  +  joint weight * (G(V) - sum over v in V of G({v}))
-        (V10)
+        sum over v in V of weight[v] G({v})  +  joint weight * (G(V) - sum over v of G({v}))  (V10)
 
     base : base views of the committee
     experts : the experts
