@@ -94,12 +94,12 @@ def make_committee(
     ['voice', 'voice, whitened', 'words', 'words, whitened']
     """
     base = list(views)
-    every = list(base)
+    all_views = list(base)
     if len(base) > 1 and (labels is None or are_crossed(labels, base)):
-        every.append(":".join(base))
+        all_views.append(":".join(base))
     # other views have few classes, most of which recur in use: less prior
     strengths = {
-        **dict.fromkeys([*every, "noise"], STRENGTH),
+        **dict.fromkeys([*all_views, "noise"], STRENGTH),
         **dict.fromkeys(base[1:], KNOWN_STRENGTH),
     }
     experts: dict[str, Bundle] = {}
@@ -114,7 +114,7 @@ def make_committee(
                 (f"{name}, whitened", whitened, strength),
             ):
                 model = MultiviewPLDA(
-                    dict.fromkeys(every),
+                    dict.fromkeys(all_views),
                     prior="isotropic",
                     prior_strength=prior_strength,
                     max_iter=0,
@@ -200,7 +200,7 @@ def choose_experts(
         )
         priors: list[ModelCandidate] = []
         for chain, strength in _prior_chains(width, dim):
-            other = select_model(
+            prior_selection = select_model(
                 block,
                 labels,
                 structures=structures[-1:],
@@ -210,7 +210,7 @@ def choose_experts(
                 preprocessing=chain,
                 progress=step,
             )
-            priors += other.table
+            priors += prior_selection.table
         priors.sort(key=lambda candidate: candidate.loss)
         chosen = selection.chosen if gains(selection.chosen, priors[0]) else priors[0]
         table = sorted([*selection.table, *priors], key=lambda candidate: candidate.loss)

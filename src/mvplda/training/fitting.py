@@ -228,12 +228,12 @@ def _scorer_bundle(
             f"unknown model {model!r}; available models: {', '.join(model_names())}"
         )
     preprocessing = None
-    wanted: Ranks = dict.fromkeys(labels)
+    view_ranks: Ranks = dict.fromkeys(labels)
     if needs_labels(model):
         if chain is not None or reduce is not None:
             preprocessing = CHAINS[chain or "standard"](reduce)
-        wanted = ranks or wanted
-    return Bundle(preprocessing, find_scorers()[model].with_ranks(wanted, dict(settings or {})))
+        view_ranks = ranks or view_ranks
+    return Bundle(preprocessing, find_scorers()[model].with_ranks(view_ranks, dict(settings or {})))
 
 
 def _committee_bundle(

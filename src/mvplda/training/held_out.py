@@ -199,7 +199,7 @@ class HeldOutModels:
             measures = find_evidence_measures(model.fitted_scorer, enrol, test, pairs) or {}
             return HeldOutEvidence(logs, near_matches, measures)
 
-        folds = self._ask_folds(measure, None, known, ())
+        folds = self._evaluate_folds(measure, None, known, ())
         return HeldOutEvidence(
             {h: np.concatenate([fold.logs[h] for fold in folds]) for h in folds[0].logs},
             NearMatches.concatenate([fold.near_matches for fold in folds]),
@@ -222,23 +222,23 @@ class HeldOutModels:
             answer = model.answer(enrol, test, question, pairs)
             return HeldOutScores(same, answer.llr, {view: answer.half_llr(view) for view in same})
 
-        folds = self._ask_folds(score, same, (), named)
+        folds = self._evaluate_folds(score, same, (), named)
         return HeldOutScores(
             same,
             np.concatenate([fold.llrs for fold in folds]),
             {view: np.concatenate([fold.halves[view] for fold in folds]) for view in same},
         )
 
-    def _ask_folds(
+    def _evaluate_folds(
         self,
-        ask: Callable[[Bundle, Profiles, Profiles, Question, IntArray], R],
+        evaluate: Callable[[Bundle, Profiles, Profiles, Question, IntArray], R],
         same: Sequence[str] | None,
         known: Sequence[str],
         named: Sequence[str],
     ) -> list[R]:
-        """Return, per fold, the result of `ask` for the fold's model and trials.
+        """Return, per fold, the result of `evaluate` for the fold's model and trials.
 
-        ask : function of model, enrolled profiles, tests, question and pairs
+        evaluate : function of model, enrolled profiles, tests, question and pairs
         same : views in question; None: all
         known : views in which each profile claims a known class
         named : views in which profiles are enrolled with labels
@@ -255,7 +255,7 @@ class HeldOutModels:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", MvpldaWarning)
                 tests = model.enrol(self.X[trials.test])
-                answers.append(ask(model, profiles, tests, question, trials.pairs))
+                answers.append(evaluate(model, profiles, tests, question, trials.pairs))
             # the cached values of all folds together may not fit into memory
             release_caches(model)
         return answers
@@ -321,27 +321,27 @@ class HeldOutModels:
         kinds : (trials,) kind of each trial
         far : largest false-acceptance rate
         """
-        others = {
+        agreements = {
             view: self.is_target([other for other in scores.same if other != view])
             for view in scores.same
         }
-        if all((kinds[rows] != TARGET).any() for rows in others.values()):
-            return self._point_of_halves(scores, kinds, others, far)
+        if all((kinds[rows] != TARGET).any() for rows in agreements.values()):
+            return self._point_of_halves(scores, kinds, agreements, far)
         point = threshold_for(scores.llrs, kinds, far, *self.people, lowest=LOWEST_THRESHOLD)
         people = len(np.unique(self.people))
         return OperatingPoint(point.threshold, 0.0, far, _rates(point, people), people, HELD_OUT)
 
     def _point_of_halves(
-        self, scores: HeldOutScores, kinds: Names, others: Mapping[str, BoolArray], far: float
+        self, scores: HeldOutScores, kinds: Names, agreements: Mapping[str, BoolArray], far: float
     ) -> OperatingPoint:
         """Return the point with a threshold per view, each measured on impostors who differ in this view only.
 
         scores, kinds, far : see `_point`
-        others : {view: (trials,) mask of the trials whose other views are the same}
+        agreements : {view: (trials,) mask of the trials whose other views are the same}
         """
         people = len(np.unique(self.people))
         accepts = {}
-        for view, rows in others.items():
+        for view, rows in agreements.items():
             llrs = scores.halves[view][rows]
             point = threshold_for(
                 llrs, kinds[rows], far, *self.people[:, rows], lowest=LOWEST_THRESHOLD
@@ -356,7 +356,7 @@ class HeldOutModels:
             }
             whole = self._decisions(scores, accepts, kinds, far)
         halves = {}
-        for view, rows in others.items():
+        for view, rows in agreements.items():
             accept = accepts[view] if np.isfinite(whole.threshold) else np.inf
             point = threshold_for(
                 scores.halves[view][rows], kinds[rows], far, *self.people[:, rows], lowest=accept
@@ -433,8 +433,10 @@ def calibrate_on_held_out(
     columns = {view: column for view, column in labels.items() if view in bundle.views}
     views = tuple(columns)
     title = str(card.get("model", "model")) if progress else ""
-    held = HeldOutModels(partial(_fold_model, bundle), X, columns, enrolment, folds, title, groups)
-    if not held.trials:
+    fold_models = HeldOutModels(
+        partial(_fold_model, bundle), X, columns, enrolment, folds, title, groups
+    )
+    if not fold_models.trials:
         none = (
             f"none: it needs at least {MIN_HELD_OUT_SPEAKERS} people with two recordings of the same labels each, "
             "to hold some out"
@@ -449,7 +451,7 @@ def calibrate_on_held_out(
         questions_by_known[views[1:]] = [views]
     for known, questions in questions_by_known.items():
         try:
-            logs, near_matches, measures = held.evidence(known)
+            logs, near_matches, measures = fold_models.evidence(known)
         except LabelError:
             # LabelError: the scorer has no known classes, or each phrase has a single speaker, who is held out
             if not known:
@@ -458,11 +460,11 @@ def calibrate_on_held_out(
         fitted = clone(calibrator or HypothesisCalibrator(errors=OUTLIER_PRIOR))
         fitted.fit(
             logs,
-            held.truth,
-            speakers=held.people[0],
+            fold_models.truth,
+            speakers=fold_models.people[0],
             near_matches=near_matches,
             measures=measures,
-            test_speakers=held.people[1],
+            test_speakers=fold_models.people[1],
         )
         for same in questions:
             question = Question(same, known=known or None)
@@ -479,7 +481,7 @@ def calibrate_on_held_out(
                 {view: Question(view).ratio(views).of(inliers) for view in same},
             )
     bundle.calibrations = calibrations
-    bundle.points, measured = held.measure(scores, fars)
+    bundle.points, measured = fold_models.measure(scores, fars)
     bundle.card = {**card, **measured}
 
 
@@ -518,14 +520,16 @@ def deploy_on_speakers(
     deployed.scorer = domain_as_prior(deployed.fitted_scorer)
     deployed.card = {**dict(bundle.card or {}), "deployed_on": people}
     title = "default model" if progress else ""
-    held = HeldOutModels(partial(_deployed_on, bundle), X, columns, enrolment, FOLDS, title, groups)
-    if not held.trials:
+    fold_models = HeldOutModels(
+        partial(_deployed_on, bundle), X, columns, enrolment, FOLDS, title, groups
+    )
+    if not fold_models.trials:
         return deployed
     scores: dict[str, HeldOutScores] = {}
     for same in questions_about(views):
         key = question_key(deployed.informed(Question(same)), bundle.views)
-        scores[key] = held.scores(same, views[1:])
-    points, measured = held.measure(scores, fars)
+        scores[key] = fold_models.scores(same, views[1:])
+    points, measured = fold_models.measure(scores, fars)
     if people >= MIN_THRESHOLD_SPEAKERS:
         deployed.points = {**(deployed.points or {}), **points}
     deployed.card = {**deployed.card, **measured}
