@@ -18,6 +18,7 @@ import mvplda
 from mvplda import Bundle, CosineScorer
 from mvplda.calibration.hypotheses import HypothesisCalibrator
 from mvplda.cli import main
+from mvplda.decisions import OperatingPoint
 from mvplda.exceptions import AudioError, ParameterError
 from mvplda.voice.audio.decode import read_sound
 from mvplda.voice.audio.microphone import microphone_blocks, pcm_blocks, samples_of_pcm
@@ -55,7 +56,8 @@ def model(tmp_path, monkeypatch):
     calibrator.outlier_probability_ = 2 / (1 + np.exp(20.0))
     calibrator.n_speakers_ = 2
     scorer = CosineScorer(centre=False, views=["speaker"]).fit(np.zeros((1, 24)))
-    Bundle(None, scorer, extractor.name, {"speaker": calibrator}).save("cosine")
+    points = {"speaker": [OperatingPoint(0.5, far=0.01), OperatingPoint(2.0, far=0.001)]}
+    Bundle(None, scorer, extractor.name, {"speaker": calibrator}, points).save("cosine")
     write(tmp_path / "owner.wav", OWNER)
     return VoiceModel.load("cosine", ["net.onnx"])
 

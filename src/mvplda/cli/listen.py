@@ -112,10 +112,9 @@ def listen_command(
     """Verify a speaker while they speak.
 
     ENROLLED is a sound file, or a folder with several recordings of one person. The LLR is printed after every half
-    second of speech, on standard error. Listening ends when two results in a row accept, or reject the voice; after a
-    second of silence, after 30 seconds, or with Ctrl-C. The last result is that of `mvplda verify` for the same sound.
-
-    Each result before the end is another chance for an impostor to be accepted; --whole decides only once.
+    second of speech, on standard error. Listening ends when two results in a row accept at the strictest share of
+    impostors that the model offers, or reject the voice; after a second of silence, after 30 seconds, or with Ctrl-C.
+    The last result is that of `mvplda verify` for the same sound.
 
     The exit code is the verdict, as in `mvplda verify`: 0 accept, 1 reject, 2 inconclusive; 3 reports unusable input or
     wrong usage.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from .._typing import BoolArray
 from ..decisions import Decision
 from ..exceptions import AudioError, ParameterError
 from ..scoring.question import Question
@@ -44,12 +44,94 @@ class StreamUpdate:
     is_decided: bool
 
 
+class LookSchedule:
+    """Samples of a stream, and the times of its looks: after every `step_s` seconds of speech.
+
+    Parameters
+    ----------
+    rate : samples per second of the stream
+    detection_rate : samples per second at which speech is detected
+    step_s : seconds of speech between two looks
+    longest_s : longest stream, in seconds
+    """
+
+    def __init__(
+        self,
+        rate: int,
+        detection_rate: int,
+        step_s: float = STEP_S,
+        longest_s: float = LONGEST_S,
+    ) -> None:
+        if not step_s > 0:
+            raise ParameterError(
+                f"step_s, the seconds of speech between decisions, must be positive; got {step_s}"
+            )
+        self.rate = rate
+        self.detection_rate = detection_rate
+        self.step_s = step_s
+        self.longest_s = longest_s
+        self._blocks: list[Sound] = []
+        self._length = 0
+        self._next_check_s = 0.0
+        self._speech = np.zeros(0, dtype=bool)
+        self._next_speech_s = step_s
+
+    @property
+    def seconds(self) -> float:
+        """Duration of the stream so far, in seconds."""
+        return self._length / self.rate
+
+    @property
+    def speech_s(self) -> float:
+        """Duration of the speech in the stream, in seconds, as of the last detection of speech."""
+        return float(self._speech.sum()) * SHIFT_S
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the stream has speech followed by a pause of `PAUSE_S` seconds."""
+        frames = np.flatnonzero(self._speech)
+        return len(frames) > 0 and (len(self._speech) - frames[-1]) * SHIFT_S >= PAUSE_S
+
+    def append(self, samples: Sound) -> bool:
+        """Append samples (full scale 1); return whether it is time to detect speech, see `is_due`."""
+        if (self._length + len(samples)) / self.rate > self.longest_s:
+            raise AudioError(
+                f"the stream is longer than {self.longest_s:g} s, the limit: end it, and start another",
+                "too_long",
+            )
+        self._blocks.append(np.asarray(samples, dtype=np.float32))
+        self._length += len(samples)
+        return self.seconds >= self._next_check_s
+
+    def is_due(self) -> bool:
+        """Detect speech; return whether there is enough new speech for another look."""
+        self._next_check_s = self.seconds + CHECK_S
+        self.detect_speech()
+        if self.speech_s < self._next_speech_s:
+            return False
+        self._next_speech_s = self.speech_s + self.step_s
+        return True
+
+    def samples(self) -> Sound:
+        """Return all samples."""
+        return np.concatenate(self._blocks) if self._blocks else np.zeros(0, dtype=np.float32)
+
+    def detect_speech(self) -> None:
+        """Detect the speech in all samples, from the beginning: levels are relative to the loudest."""
+        samples = self.samples()
+        if samples.any():
+            sound = sound_from_array(samples, self.detection_rate, self.rate)
+            self._speech = SoundSegment(sound, self.detection_rate).speech
+
+
 class SpeechStream:
     """Comparison of a stream of samples with enrolled recordings, while the speaker is still speaking.
 
     Each decision is about all samples so far; `finish` decides as `VoiceModel.verify` does about a recording of them. A
-    stream is decided if two consecutive decisions accept, or if two reject because of the speaker. A rejection because
-    of the phrase does not count, because the phrase may not have ended.
+    stream is decided early if two consecutive decisions accept at the strictest operating point of the model, or if two
+    reject because of the speaker: with several chances to be accepted at the point asked for, up to 1.4 times the
+    impostors would be (`benchmarks.studies.looks`). A rejection because of the phrase does not count, because the
+    phrase may not have ended.
 
     Parameters
     ----------
@@ -71,37 +153,29 @@ class SpeechStream:
         step_s: float = STEP_S,
         **point_options: float | None,
     ) -> None:
-        if not step_s > 0:
-            raise ParameterError(
-                f"step_s, the seconds of speech between decisions, must be positive; got {step_s}"
-            )
         self.voices = voices
         self.enrolled = enrolled
         self.rate = rate
         self.question = question
-        self.step_s = step_s
         self.point_options = point_options
-        self._blocks: list[Sound] = []
-        self._next_check_s = 0.0
-        self._speech = np.zeros(0, dtype=bool)
-        self._next_speech_s = step_s
+        self._schedule = LookSchedule(rate, voices.extractor.rate, step_s)
         self._outcomes: list[str] = []
+        self._strict_far = voices.stricter_far(enrolled, question, **point_options)
 
     @property
     def seconds(self) -> float:
         """Duration of the stream so far, in seconds."""
-        return sum(map(len, self._blocks)) / self.rate
+        return self._schedule.seconds
 
     @property
     def speech_s(self) -> float:
         """Duration of the speech in the stream, in seconds, as of the last detection of speech."""
-        return float(self._speech.sum()) * SHIFT_S
+        return self._schedule.speech_s
 
     @property
     def has_ended(self) -> bool:
         """Whether the stream has speech followed by a pause of `PAUSE_S` seconds."""
-        frames = np.flatnonzero(self._speech)
-        return len(frames) > 0 and (len(self._speech) - frames[-1]) * SHIFT_S >= PAUSE_S
+        return self._schedule.has_ended
 
     def add(self, samples: Sound) -> StreamUpdate | None:
         """Append samples, and decide if `step_s` seconds of speech were added since the last decision.
@@ -119,50 +193,42 @@ class SpeechStream:
         AudioError
             The stream would be longer than `LONGEST_S`.
         """
-        if self.seconds + len(samples) / self.rate > LONGEST_S:
-            raise AudioError(
-                f"the stream is longer than {LONGEST_S:g} s, the limit: end it, and start another",
-                "too_long",
-            )
-        self._blocks.append(np.asarray(samples, dtype=np.float32))
-        # speech is detected in all samples each time, because levels are relative to the loudest
-        if self.seconds < self._next_check_s:
+        if not (self._schedule.append(samples) and self._schedule.is_due()):
             return None
-        self._next_check_s = self.seconds + CHECK_S
-        self._speech = self._detect_speech()
-        if self.speech_s < self._next_speech_s:
-            return None
-        self._next_speech_s = self.speech_s + self.step_s
-        decision = self._decide(with_copies=False)
-        self._outcomes.append(_final_outcome(decision))
-        last = self._outcomes[-CONFIRMATIONS:]
-        is_decided = last == CONFIRMATIONS * [last[0]] and last[0] != ""
+        tested = self._tested(with_copies=False)
+        decision = self._decide(tested)
+        self._outcomes.append(self._outcome(decision, tested))
+        is_decided = do_agree(self._outcomes)
         if is_decided:
-            decision = self._decide(with_copies=True)
+            decision = self._decide(self._tested(with_copies=True))
         return StreamUpdate(self.seconds, self.speech_s, decision, is_decided)
 
     def finish(self) -> StreamUpdate:
         """Decide about the whole stream; raise `AudioError` if it is empty."""
-        if not self._blocks:
+        if not self.seconds:
             raise AudioError("the stream is empty: no samples arrived, so check the microphone")
-        decision = self._decide(with_copies=True)
-        self._speech = self._detect_speech()
+        decision = self._decide(self._tested(with_copies=True))
+        self._schedule.detect_speech()
         return StreamUpdate(self.seconds, self.speech_s, decision, is_decided=True)
 
     def samples(self) -> Sound:
         """Return all samples of the stream so far, (n,)."""
-        return np.concatenate(self._blocks)
+        return self._schedule.samples()
 
-    def _detect_speech(self) -> BoolArray:
-        """Return a (T,) mask of the frames of the stream that are speech; (0,) if the stream is silent."""
-        samples = self.samples()
-        if not samples.any():
-            return np.zeros(0, dtype=bool)
-        rate = self.voices.extractor.rate
-        return SoundSegment(sound_from_array(samples, rate, self.rate), rate).speech
+    def _decide(self, tested: ExtractedVectors) -> Decision:
+        return self.voices.verify(self.enrolled, tested, self.question, **self.point_options)
 
-    def _decide(self, with_copies: bool) -> Decision:
-        """Decide about all samples so far, as `VoiceModel.verify` does about a recording.
+    def _outcome(self, decision: Decision, tested: ExtractedVectors) -> str:
+        """Return the verdict if more speech should not change it; else an empty text."""
+        if decision.answer == "reject" and decision.views.get(SPEAKER) == "reject":
+            return "reject"
+        if decision.answer != "accept" or self._strict_far is None:
+            return ""
+        far = self._strict_far
+        return self.voices.verify(self.enrolled, tested, self.question, far=far).answer
+
+    def _tested(self, with_copies: bool) -> ExtractedVectors:
+        """Return the stream up to now as a tested side.
 
         with_copies : whether to compare the stream with the enrolled recordings, if these have fingerprints
         """
@@ -174,7 +240,7 @@ class SpeechStream:
         spoof_scores = []
         if self.voices.detector is not None:
             spoof_scores = [self.voices.detector.raw_score_of(samples, self.rate)]
-        tested = ExtractedVectors(
+        return ExtractedVectors(
             utterance.vector[None],
             [0],
             [utterance.quality],
@@ -182,13 +248,9 @@ class SpeechStream:
             copy_tests=copy_tests,
             spoof_scores=spoof_scores,
         )
-        return self.voices.verify(self.enrolled, tested, self.question, **self.point_options)
 
 
-def _final_outcome(decision: Decision) -> str:
-    """Return "accept", "reject" because of the speaker, or "" for verdicts that more speech may change."""
-    if decision.answer == "accept":
-        return "accept"
-    if decision.answer == "reject" and decision.views.get(SPEAKER) == "reject":
-        return "reject"
-    return ""
+def do_agree(outcomes: Sequence[str]) -> bool:
+    """Return whether the last `CONFIRMATIONS` outcomes of looks are the same verdict; an empty text is none."""
+    last = set(outcomes[-CONFIRMATIONS:])
+    return len(outcomes) >= CONFIRMATIONS and len(last) == 1 and last <= {"accept", "reject"}

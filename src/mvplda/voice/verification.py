@@ -250,6 +250,23 @@ class VoiceModel:
         profile = single_profile(self.bundle, self.side(enrolled), "0")
         return self.bundle.paired(profile).point(question, profile, **point_options)
 
+    def stricter_far(
+        self,
+        enrolled: RecordingsLike,
+        question: Question | None = None,
+        **point_options: float | None,
+    ) -> float | None:
+        """Return the share of the strictest measured point for a profile; None if it is not below that of `point`.
+
+        point_options : those of `point`
+        """
+        profile = single_profile(self.bundle, self.side(enrolled), "0")
+        bundle = self.bundle.paired(profile)
+        points = bundle.operating_points(bundle.informed(question, profile))
+        own = bundle.point(question, profile, **point_options).far
+        shares = [point.far for point in points if point.far is not None]
+        return min((far for far in shares if own is not None and far < own), default=None)
+
     def identify(
         self,
         test: RecordingsLike,
