@@ -58,6 +58,7 @@ FOREIGN_NAMES = {
     "identifySingleSpeaker": "Azure",
     "ignore_startup_parameters": "PgBouncer",
     "mvplda_decisions_total": "mvplda_decisions, to which Prometheus adds _total",
+    "mvplda_looks_total": "mvplda_looks, to which Prometheus adds _total",
     "mvplda_requests_total": "mvplda_requests, to which Prometheus adds _total",
     "nb_iter": "SpeechBrain",
     "num_utts": "Kaldi",
@@ -186,6 +187,8 @@ def endpoints() -> set[tuple[str, str]]:
     from mvplda.serve.routes import router
 
     found = {("GET", path) for path in ("/openapi.json", "/docs", "/")}
+    # the WebSocket
+    found.add(("GET", "/v1/profiles/{}/stream"))
     for route in router.routes:
         path = re.sub(r"\{[^}]*\}", "{}", getattr(route, "path", ""))
         found.update((method, path) for method in getattr(route, "methods", ()))

@@ -108,6 +108,7 @@ RUN_ELSEWHERE = {
         "python",
     ): "test_readme.py::test_the_page_for_scikit_learn_runs_as_it_stands",
     ("docs/search.md", "python"): "test_search_page.py::test_recipes_give_the_exact_answer",
+    ("docs/stream.md", "python"): "serve/test_serve_streams.py::test_the_python_of_the_page_runs",
     ("docs/tutorial.md", "pycon"): "test_readme.py::test_sessions_print_what_the_page_says",
 }
 """The test of all blocks of a page in one language."""

@@ -38,6 +38,7 @@ EXTRAS = {
     "sqlalchemy": "serve",
     "torch": "train",
     "uvicorn": "serve",
+    "websockets": "client",
 }
 """Extra of this package that installs each optional module."""
 

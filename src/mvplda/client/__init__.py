@@ -14,6 +14,7 @@ from ._replies import (
     SpeakerIdentification,
     VerificationDecision,
 )
+from ._streams import StreamLook
 
 __all__ = [
     "AsyncClient",
@@ -28,5 +29,6 @@ __all__ = [
     "ServiceError",
     "SpeakerCandidate",
     "SpeakerIdentification",
+    "StreamLook",
     "VerificationDecision",
 ]

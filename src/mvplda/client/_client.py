@@ -19,6 +19,7 @@ from ._replies import (
     SpeakerIdentification,
     VerificationDecision,
 )
+from ._streams import Blocks, OnLook, StreamCall, run, run_async
 
 if TYPE_CHECKING:
     import httpx
@@ -181,6 +182,35 @@ class Client(_Base):
         }
         return self._send(calls.verify(profile_id, sound, vector, **fields))
 
+    def verify_stream(
+        self,
+        profile_id: str,
+        blocks: Blocks,
+        *,
+        rate: int = 16000,
+        phrase: str | None = None,
+        challenge_id: str | None = None,
+        far: float | None = None,
+        early: bool = True,
+        on_look: OnLook | None = None,
+    ) -> VerificationDecision:
+        """Decide whether the owner of a profile speaks, while they speak.
+
+        blocks : PCM as it arrives: 16 bits, little-endian, one channel
+        rate : samples per second
+        early : whether the service may decide before the end of `blocks`
+        on_look : called with a `StreamLook` after every half second of speech
+        """
+        fields = {
+            "rate": rate,
+            "phrase": phrase,
+            "challengeId": challenge_id,
+            "far": far,
+            "early": str(early).lower(),
+        }
+        call = StreamCall.of(self._options, self._retries, profile_id, on_look, **fields)
+        return run(call, blocks)
+
     def identify(
         self,
         sound: Sound | None = None,
@@ -311,6 +341,35 @@ class AsyncClient(_Base):
             "countermeasureLlr": countermeasure_llr,
         }
         return await self._send(calls.verify(profile_id, sound, vector, **fields))
+
+    async def verify_stream(
+        self,
+        profile_id: str,
+        blocks: Blocks,
+        *,
+        rate: int = 16000,
+        phrase: str | None = None,
+        challenge_id: str | None = None,
+        far: float | None = None,
+        early: bool = True,
+        on_look: OnLook | None = None,
+    ) -> VerificationDecision:
+        """Decide whether the owner of a profile speaks, while they speak.
+
+        blocks : PCM as it arrives: 16 bits, little-endian, one channel
+        rate : samples per second
+        early : whether the service may decide before the end of `blocks`
+        on_look : called with a `StreamLook` after every half second of speech
+        """
+        fields = {
+            "rate": rate,
+            "phrase": phrase,
+            "challengeId": challenge_id,
+            "far": far,
+            "early": str(early).lower(),
+        }
+        call = StreamCall.of(self._options, self._retries, profile_id, on_look, **fields)
+        return await run_async(call, blocks)
 
     async def identify(
         self,

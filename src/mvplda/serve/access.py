@@ -30,6 +30,7 @@ from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from .. import exceptions as errors
 from .addresses import client_address
@@ -54,6 +55,8 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+STREAM_PROTOCOL, KEY_PROTOCOL = "mvplda", "mvplda-key."
+"""Subprotocol of streams; beginning of a subprotocol that carries an API key."""
 PROXY_HEADERS = (b"forwarded", b"via", b"x-real-ip")
 # Environment variable with the folder where worker processes write their metrics.
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
@@ -78,6 +81,9 @@ class AccessMiddleware:
         self.headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._open_stream(StreamExchange(self, scope, receive, send))
+            return
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -91,6 +97,19 @@ class AccessMiddleware:
                 raise
             answer = await refuse(Request(scope), error)
             await answer(scope, receive, exchange.send)
+        finally:
+            exchange.finish()
+
+    async def _open_stream(self, exchange: StreamExchange) -> None:
+        """Check the handshake of a WebSocket as a call, and pass the stream on."""
+        scope = exchange.scope
+        scope["exchange"] = exchange
+        take_key(scope)
+        try:
+            await self._check(exchange)
+            await self.app(scope, exchange.receive, exchange.send)
+        except Problem as problem:
+            await end_with_problem(WebSocket(scope, exchange.receive, exchange.send), problem)
         finally:
             exchange.finish()
 
@@ -110,7 +129,8 @@ class AccessMiddleware:
         if b"x-api-key" not in headers and b"authorization" not in headers:
             self.callers.count_keyless(exchange)
         origin = headers.get(b"origin", f"://{host}")
-        if scope["method"] not in ("GET", "HEAD") and origin.partition("://")[2] != host:
+        is_read = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
+        if not is_read and origin.partition("://")[2] != host:
             raise Problem(403, "origin", "calls from the pages of other sites are refused")
 
 
@@ -210,26 +230,37 @@ class Exchange:
             async with asyncio.timeout_at(self._begun + limit) as self._timeout:
                 message = await self._receive()
         except TimeoutError:
-            if self._stopped:
-                detail = (
-                    "too many request bodies arrive at the same time, and this one was among the slowest: "
-                    "send it again"
-                )
-                raise Problem(503, "busy", detail, wait=1) from None
-            self._stopped = True
-            detail = (
-                f"expected the complete body of the request within {limit:g} s; it did not arrive"
-            )
-            raise Problem(408, "slow-body", detail) from None
-        size = len(message.get("body", b""))
+            raise self._problem() from None
+        size = self._size(message)
         self._bytes += size
-        self._complete = not message.get("more_body", False)
+        self._complete = self._is_last(message)
         if self._complete:
             bodies.remove(self)
         else:
             bodies.count(self, size)
         self._check_size(self._bytes)
         return message
+
+    def _problem(self) -> Problem:
+        """Return the refusal of a body that is not read any more, or that did not arrive in time."""
+        if self._stopped:
+            detail = (
+                "too many request bodies arrive at the same time, and this one was among the slowest: "
+                "send it again"
+            )
+            return Problem(503, "busy", detail, wait=1)
+        self._stopped = True
+        limit = self.access.settings.body_s
+        detail = f"expected the complete body of the request within {limit:g} s; it did not arrive"
+        return Problem(408, "slow-body", detail)
+
+    def _size(self, message: Message) -> int:
+        """Return the bytes of the body in a message."""
+        return len(message.get("body", b""))
+
+    def _is_last(self, message: Message) -> bool:
+        """Return whether a message is the last one of the body."""
+        return not message.get("more_body", False)
 
     def stop_reading(self) -> None:
         """Refuse the request instead of waiting for the rest of its body."""
@@ -261,7 +292,7 @@ class Exchange:
         state = self.scope.get("state", {})
         fields = {
             "requestId": self._id,
-            "method": self.scope["method"],
+            "method": self.scope.get("method", "GET"),
             "path": self.scope["path"],
             "route": route,
             "status": self.status,
@@ -274,6 +305,67 @@ class Exchange:
             # other calls are logged without their address, which is personal
             fields["address"] = self.address
         log.info("request", extra={"fields": fields})
+
+
+class StreamExchange(Exchange):
+    """WebSocket in progress: its sound is limited like the body of a call."""
+
+    async def receive(self) -> Message:
+        if self._stopped:
+            raise self._problem()
+        return await super().receive()
+
+    def _size(self, message: Message) -> int:
+        return len(message.get("bytes") or message.get("text") or b"")
+
+    def _is_last(self, message: Message) -> bool:
+        return bool(message["type"] == "websocket.disconnect")
+
+    async def send(self, message: Message) -> None:
+        """Send a message, limited in time: a client that does not read must not hold the stream."""
+        kind = message["type"]
+        if kind == "websocket.accept":
+            self.status = 101
+        elif kind == "websocket.http.response.start":
+            self.status = message["status"]
+        elif kind == "websocket.close" and self.status is None:
+            self.status = 403
+        if kind in ("websocket.accept", "websocket.http.response.start"):
+            headers = [(b"x-request-id", self._id.encode()), (b"cache-control", b"no-store")]
+            message["headers"] = [*message.get("headers", ()), *self.access.headers, *headers]
+        try:
+            async with asyncio.timeout(self.access.settings.header_s):
+                await self._send(message)
+        except TimeoutError:
+            raise WebSocketDisconnect(1006, "the client does not read") from None
+
+
+# -- streams -----------------------------------------------------------------------------
+
+
+def take_key(scope: Scope) -> None:
+    """Move the API key of a stream from its subprotocols to its headers: browsers cannot set headers of a WebSocket."""
+    names = {name for name, _ in scope["headers"]}
+    keys = [name for name in scope["subprotocols"] if name.startswith(KEY_PROTOCOL)]
+    if keys and b"x-api-key" not in names:
+        key = keys[0].removeprefix(KEY_PROTOCOL).encode()
+        scope["headers"] = [*scope["headers"], (b"x-api-key", key)]
+
+
+async def end_with_problem(websocket: WebSocket, problem: Problem) -> None:
+    """Refuse the handshake of a WebSocket by HTTP; or end an open stream with a message, and its status plus 4000."""
+    body = problem.body(websocket.url.path)
+    if websocket.application_state is WebSocketState.CONNECTED:
+        wait = (problem.headers or {}).get("Retry-After")
+        message = {**body, "type": "problem", "problem": body["type"]}
+        if wait is not None:
+            message["retryAfter"] = int(wait)
+        await websocket.send_json(message)
+        await websocket.close(4000 + problem.status_code)
+        return
+    kind = "application/problem+json"
+    answer = JSONResponse(body, problem.status_code, problem.headers, media_type=kind)
+    await websocket.send_denial_response(answer)
 
 
 # -- errors ------------------------------------------------------------------------------
@@ -367,6 +459,13 @@ class Metrics:
             multiprocess_mode="livesum",
             registry=registry,
         )
+        self.streams = Gauge(
+            "mvplda_streams",
+            "Streams in progress",
+            multiprocess_mode="livesum",
+            registry=registry,
+        )
+        self.looks = Counter("mvplda_looks", "Looks at streams before their end", registry=registry)
         self.damaged = Gauge(
             "mvplda_damaged_profiles",
             "Profiles with unreadable stored data, counted at the last call of /v1/ready",

@@ -41,13 +41,15 @@ from .database import RowHeld
 from .deadlines import database_wait, no_answer
 from .idempotency import IdempotentCall
 from .keys import Caller, KeyRing, MasterKey, find_masters
-from .log_lines import log_formatter
+from .log_lines import is_no_handshake, log_formatter
 from .model_loading import open_model
 from .routes import router
 from .schemas import Problem, ProfileReply, State
 from .service import Service
 from .settings import Settings
 from .store import Store
+from .stream_route import refuse_stream, verify_stream
+from .streams import LARGEST_FRAME
 from .tenants import Tenants
 from .workers import START_FAILURE, WorkerStarts
 
@@ -173,6 +175,11 @@ class Runtime:
             await asyncio.sleep(pause)
             pause = min(2 * pause, longest)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether a thread for recordings is free."""
+        return self._load["recordings"] < self.settings.at_once
+
     async def run_heavy(self, work: Callable[..., Result], *arguments: object) -> Result:
         """Return work(*arguments), a long computation such as the processing of a recording, run in a thread.
 
@@ -244,6 +251,8 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
     app.openapi = lambda: with_bearer(describe())  # type: ignore[method-assign]
     # include_router would search for the path of every call twice
     app.router.routes += router.routes
+    app.add_api_websocket_route("/v1/profiles/{profile_id}/stream", verify_stream)
+    app.add_api_websocket_route("/{path:path}", refuse_stream)
     for path, file in PAGES.items():
         app.add_api_route(path, partial(page_file, file), include_in_schema=False)
     app.mount("/", StaticFiles(directory=PAGE_FOLDER, html=True), name="page")
@@ -360,12 +369,9 @@ def open_service(settings: Settings) -> Service:
 # -- the server --------------------------------------------------------------------------
 
 
-def run(service: Service, settings: Settings) -> None:
-    """Serve over HTTP until the process is stopped; requests in progress are finished first.
-
-    With several workers, each is a process that opens the service again from the settings.
-    """
-    options: dict[str, Any] = {
+def server_options(settings: Settings) -> dict[str, Any]:
+    """Return the options of uvicorn."""
+    return {
         "host": settings.host,
         "port": settings.port,
         "http": TimeoutProtocol,
@@ -374,7 +380,17 @@ def run(service: Service, settings: Settings) -> None:
         "server_header": False,
         "timeout_graceful_shutdown": 20,
         "timeout_keep_alive": 15,
+        "ws_max_size": LARGEST_FRAME,
+        "ws_per_message_deflate": False,
     }
+
+
+def run(service: Service, settings: Settings) -> None:
+    """Serve over HTTP until the process is stopped; requests in progress are finished first.
+
+    With several workers, each is a process that opens the service again from the settings.
+    """
+    options = server_options(settings)
     # matrix products are small: threads inside of them cost more than they gain
     threadpool_limits(1)
     if settings.workers == 1:
@@ -422,6 +438,7 @@ def log_to_standard_error(settings: Settings) -> None:
     """Write the log of this process to standard error, in the format of the settings."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(log_formatter(settings.log_format, sys.stderr))
+    handler.addFilter(is_no_handshake)
     for name in ("mvplda.serve", "uvicorn", "uvicorn.error"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]

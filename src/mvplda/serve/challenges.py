@@ -70,6 +70,15 @@ def find_challenge(work: Transaction, name: str) -> OpenChallenge | None:
     return None if row is None else OpenChallenge(row.id, row.phrase, row.expires)
 
 
+def claimed_challenge(work: Transaction, name: str, challenge: str) -> OpenChallenge:
+    """Return the challenge of a profile, which may have expired; raise if it has another id or was answered."""
+    found = find_challenge(work, name)
+    if found is None or found.id != challenge:
+        detail = "this profile has no such challenge, or it was answered: request another"
+        raise Problem(409, "challenge-used", detail)
+    return found
+
+
 def create_challenge(
     work: Transaction, row: ProfileRow, texts: Mapping[str, str], seconds: float
 ) -> OpenChallenge:

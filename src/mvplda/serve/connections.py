@@ -48,7 +48,8 @@ class TimeoutProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._is_answering():
+        if self.transport.get_protocol() is not self or self._is_answering():
+            # a WebSocket has a protocol and limits of its own
             self._stop_waiting()
         elif self._timer is None:
             self._wait()

@@ -59,3 +59,8 @@ def log_formatter(log_format: LogFormat, stream: TextIO) -> logging.Formatter:
     """
     is_text = log_format == "text" or (log_format == "auto" and stream.isatty())
     return TextLines() if is_text else JsonLines()
+
+
+def is_no_handshake(record: logging.LogRecord) -> bool:
+    """Return whether a record is not about the handshake of a WebSocket, which the server logs with its address."""
+    return record.levelno > logging.INFO or "websockets" not in record.pathname

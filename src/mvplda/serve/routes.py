@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 from fastapi.security import APIKeyHeader
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic_core import to_json
+from starlette.requests import HTTPConnection
 
 from .. import __version__
 from . import schemas
@@ -43,7 +44,7 @@ SMALL_BODY = 64 * 1024
 Fields = TypeVar("Fields", bound=RecordingRequest)
 
 
-def runtime_of(request: Request) -> Runtime:
+def runtime_of(request: HTTPConnection) -> Runtime:
     """Return the state for a request: that of the caller's tenant, or of the service before the key is checked."""
     exchange = request.scope.get("exchange")
     runtime: Runtime = (exchange and exchange.runtime) or request.app.state.runtime

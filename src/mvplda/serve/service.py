@@ -75,16 +75,20 @@ class Service:
 
     # -- input ---------------------------------------------------------------
 
-    def process(self, data: bytes, prompt: tuple[str, ...] = ()) -> ProcessedRecording:
+    def process(
+        self, data: bytes, prompt: tuple[str, ...] = (), *, detects_spoofs: bool = True
+    ) -> ProcessedRecording:
         """Return the vector of a recording, or the reason why there is none.
 
         prompt : words to look for
+        detects_spoofs : whether to use the detector of spoofs, if the service has one
         """
         extractor = self.model.extractor
         if extractor is None:
             raise Problem(422, "no-extractor", "this service has no extractor: send vectors")
         text_model = self.model.text_model
-        return process_recording(extractor, data, self.settings, text_model, prompt, self._detector)
+        detector = self._detector if detects_spoofs else None
+        return process_recording(extractor, data, self.settings, text_model, prompt, detector)
 
     def accept_vector(self, vector: ArrayLike) -> ProcessedRecording:
         return ProcessedRecording(self.model.check_vector(vector))

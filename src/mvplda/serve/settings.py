@@ -66,6 +66,9 @@ class Settings(BaseSettings):
     challenge_s: float = Field(default=60.0, gt=0)
     """Seconds before a challenge expires."""
 
+    early_decisions: bool = True
+    """Decide streams before their end, if two looks in a row agree or the speaker pauses."""
+
     # -- profiles
     enrolments: int = Field(default=3, ge=1, le=20)
     """Recordings needed to enrol a phrase."""

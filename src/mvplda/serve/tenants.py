@@ -43,6 +43,7 @@ TENANT_SETTINGS = (
     "lock_after",
     "lock_s",
     "challenge_s",
+    "early_decisions",
     "enrolments",
     "most_enrolments",
     "least_llr",

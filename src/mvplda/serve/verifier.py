@@ -18,6 +18,7 @@ from ..voice.spoof_detector import load_spoof_detector
 from .cells import Cell
 from .challenges import (
     OpenChallenge,
+    claimed_challenge,
     close_challenge,
     create_challenge,
     create_prompt,
@@ -64,6 +65,7 @@ class Attempt:
     call : set if the client may send the attempt again
     spoof_llr : LLR of a person against a spoof, from the caller or else from the detector; None: no countermeasure
     reason : reason code if the recording is not scored; None: it is compared with `cells`
+    looks : looks at the evidence before the end of a stream; None: the recording came as a whole
     """
 
     caller: Caller
@@ -77,6 +79,19 @@ class Attempt:
     cells: list[Cell] = field(default_factory=list)
     call: IdempotentCall | None = None
     spoof_llr: float | None = None
+    looks: int | None = None
+
+
+@dataclass(frozen=True)
+class Look:
+    """Evidence of a stream before its end.
+
+    reply : decision at the point of the request
+    is_accepted : whether the strictest point accepts too; never, if the request asks for this point
+    """
+
+    reply: VerifyReply
+    is_accepted: bool
 
 
 class Verifier:
@@ -146,6 +161,42 @@ class Verifier:
             return record_refusal(work, name, problem) if decoy is None else decoy.words
         found = find_challenge(work, name) if challenge is not None else None
         return () if found is None or found.id != challenge else found.words
+
+    def look(self, work: Transaction, attempt: Attempt) -> Look | None:
+        """Return the evidence of a stream up to now, without changing anything; None if it is not scored.
+
+        An impostor has a chance at each look. The strictest point for looks, and two of them in a row, make up for it
+        (`benchmarks.studies.looks`).
+        """
+        challenge = attempt.request.challengeId
+        if self._decoys.find(work, attempt.name, challenge) is not None:
+            return Look(self._reply(attempt, None), False)
+        row = self.profiles.row(work, attempt.name)
+        self._check_limits(work, row)
+        if self.profiles.state(work, row) != "enrolled":
+            return None
+        if challenge is not None:
+            attempt.phrase = claimed_challenge(work, row.id, challenge).phrase
+        elif attempt.request.phrase is not None:
+            attempt.phrase = label_of(attempt.request.phrase)
+        attempt.reason = self._obstacle(work, attempt, row)
+        if attempt.reason is not None:
+            return None
+        attempts = [attempt]
+        strictest = self._strictest_far()
+        asked = self._points(attempt.request.far, False).far
+        if strictest is not None and asked is not None and strictest < asked:
+            request = attempt.request.model_copy(update={"far": strictest})
+            attempts.append(replace(attempt, request=request))
+        replies = [*self._decide(work, attempts, {row.id: row})]
+        is_accepted = len(replies) > 1 and all(reply.decision == "accept" for reply in replies)
+        return Look(replies[0], is_accepted)
+
+    def _strictest_far(self) -> float | None:
+        """Return the smallest offered share of impostors; None if the model has no points."""
+        model = self.profiles.model
+        points = model.bundle.operating_points(model.usual_question())
+        return min((point.far for point in points if point.far is not None), default=None)
 
     def _check_limits(self, work: Transaction, row: ProfileRow) -> None:
         self.profiles.check_damage(row)
@@ -310,6 +361,8 @@ class Verifier:
         if attempt.request.challengeId is not None and reply.decision != "inconclusive":
             close_challenge(work, attempt.name)
         detail = reply.model_dump(exclude={"resultId", "quality"})
+        if attempt.looks is not None:
+            detail["looks"] = attempt.looks
         work.note("verify", attempt.name, reply.resultId, **detail)
 
     def _counters(
@@ -493,10 +546,7 @@ class Verifier:
         self, work: Transaction, row: ProfileRow, challenge: str
     ) -> OpenChallenge:
         """Return the open challenge with this id; raise if it was answered or has expired."""
-        found = find_challenge(work, row.id)
-        if found is None or found.id != challenge:
-            detail = "this profile has no such challenge, or it was answered: request another"
-            raise Problem(409, "challenge-used", detail)
+        found = claimed_challenge(work, row.id, challenge)
         if found.expires < work.now:
             self._count_expired(work, row)
             raise expired_challenge()
