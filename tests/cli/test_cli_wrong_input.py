@@ -69,7 +69,7 @@ def test_vectors_to_train_on(root, tmp_path, name, words):
         ("noise", "expected UTF-8"),
         ("folder", "folder"),
         ("empty", "is empty"),
-        ("one-class", "one class ('s')"),
+        ("one-class", "only one class, 's'"),
     ],
 )
 def test_labels_to_train_on(root, tmp_path, name, words):

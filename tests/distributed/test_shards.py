@@ -170,7 +170,7 @@ def test_truncated_files_of_other_formats(tmp_path: Path, suffix: str) -> None:
 def test_a_shard_of_another_width_is_named(tmp_path: Path) -> None:
     parts, paths = shards_of(tmp_path)
     write_shard(paths[2], parts[2][0][:, :4], parts[2][1])
-    with pytest.raises(DataError, match=r"width 6 and 4 .*part0.parquet and .*part2.parquet"):
+    with pytest.raises(DataError, match=r"got 6 and 4 .*part0.parquet and .*part2.parquet"):
         gather(paths, views=VIEWS)
 
 

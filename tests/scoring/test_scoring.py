@@ -436,7 +436,7 @@ def test_errors_say_what_is_wrong(rng):
         model.enrol(X, ["w"])
     with pytest.raises(DataError, match="outside"):
         model.llr_trials(profiles, X, [[0, 9]])
-    with pytest.raises(LabelError, match="no posteriors of its training classes"):
+    with pytest.raises(LabelError, match="no class posteriors"):
         model.llr(profiles, X, known={"c": [1, 2, 3]})
     with pytest.raises(ParameterError, match="float32 or float64"):
         model.llr(profiles, X, dtype=np.int32)

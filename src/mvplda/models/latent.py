@@ -188,8 +188,8 @@ class LatentScorer(BaseScorer, TransformerMixin):
         covariances = self.class_covariances_
         if view not in covariances:
             raise LabelError(
-                f"known= contains view {view!r}, but the model has no posteriors of its training classes; it has "
-                f"those of {list(covariances)}"
+                f"the model has no class posteriors of view {view!r}, so that its classes cannot be known; it has "
+                f"class posteriors of {list(covariances)}"
             )
         return self.classes_[view]
 
