@@ -32,8 +32,8 @@ FINE_HOP = 64
 LOWEST_HZ, HIGHEST_HZ, BAND_HZ = 280.0, 3360.0, 40.0
 """Lowest and highest frequency and distance of the bands in Hz, all within the band of a telephone."""
 FLOOR_DB = 45.0
-"""Range of levels below the loudest ones in dB. Lower levels are raised to its end, because noise and codecs change
-them."""
+"""Maximum distance in dB of a level from the loudest ones; lower levels are raised to this limit, because noise and
+codecs change them."""
 LAG = 2
 """Number of frames between the times whose energies are compared."""
 SMALLEST_DB = 1.5
@@ -153,13 +153,13 @@ class CopyTest:
         fingerprints : n fingerprints
         bands : number of bands to compare, from the lowest on; None: all bands
         """
-        found = np.zeros(len(fingerprints), np.float32)
+        largest = np.zeros(len(fingerprints), np.float32)
         # fingerprints of similar length together, because they are padded to the longest
         order = np.argsort([len(other.codes) for other in fingerprints], kind="stable")
         for start in range(0, len(order), CHUNK):
             chunk = order[start : start + CHUNK]
-            found[chunk] = self._similarities([fingerprints[i].codes for i in chunk], bands)
-        return found
+            largest[chunk] = self._similarities([fingerprints[i].codes for i in chunk], bands)
+        return largest
 
     def _similarities(self, others: Sequence[Codes], most: int | None) -> NDArray[np.float32]:
         """Return the (n,) similarities for at most `CHUNK` fingerprints, given by their codes.

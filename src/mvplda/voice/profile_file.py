@@ -224,6 +224,6 @@ class ProfileBook:
         self.columns = {name: list(columns.get(name, unnamed)) for name in PROFILE_COLUMNS}
         arrays = {name: np.array(column, dtype=np.str_) for name, column in self.columns.items()}
         arrays["extractor"] = np.full(len(vectors), vectors.extractor or "")
-        with atomic_write(self.path) as (part,), part.open("wb") as file:
+        with atomic_write(self.path) as (temporary,), temporary.open("wb") as file:
             np.savez(file, X=vectors.X, ids=vectors.ids, **arrays)  # type: ignore[arg-type]
         self.vectors = vectors

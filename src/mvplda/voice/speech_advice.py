@@ -52,5 +52,5 @@ def speech_advice(enrolled: SpeechAmount, tested: SpeechAmount) -> str | None:
         measured += f" with {enrolled.speech_s:.1f} s of speech"
     if tested.speech_s:
         measured += f", the tested side {tested.speech_s:.1f} s"
-    wanted = f"{ENOUGH_RECORDINGS} recordings of {ENOUGH_SPEECH_S:g} s or more, and a test as long, usually suffice"
-    return f"{measured}; {wanted}: {', or '.join(steps)}."
+    sufficient = f"{ENOUGH_RECORDINGS} recordings of {ENOUGH_SPEECH_S:g} s or more, and a test as long, usually suffice"
+    return f"{measured}; {sufficient}: {', or '.join(steps)}."

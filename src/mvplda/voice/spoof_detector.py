@@ -40,7 +40,7 @@ BINS = 240
 BANDS = 40
 CEPSTRA = 20
 FLOOR_DB = 60.0
-"""Range of powers below the loudest in dB; lower powers are raised to its end."""
+"""Maximum distance in dB of a power from the loudest ones; lower powers are raised to this limit."""
 SPEECH_DB = 35.0
 """Maximum difference in dB between the level of a frame of speech and the loudest frames."""
 FRAMES_BEFORE, FRAMES_AFTER = 5, 15

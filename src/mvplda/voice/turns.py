@@ -158,16 +158,16 @@ def _by_speaker(segment: Mapping[str, Any], untimed: list[str]) -> list[Mapping[
     return [turn for turn in turns if "start" in turn]
 
 
-def _check_times(turn: Turn, path: Path, where: int | str) -> None:
+def _check_times(turn: Turn, path: Path, position: int | str) -> None:
     """Raise `FileFormatError` unless a turn ends after its start.
 
-    where : number of the line in the file, or a description such as "turn 3"
+    position : number of the line in the file, or a description such as "turn 3"
     """
     if not 0 <= turn.start < turn.end < np.inf:
         problem = f"expected a turn that ends after its start; got {turn.start:g} to {turn.end:g} s"
-        if isinstance(where, str):
-            fail(path, f"{where}: {problem}")
-        fail(path, problem, where)
+        if isinstance(position, str):
+            fail(path, f"{position}: {problem}")
+        fail(path, problem, position)
 
 
 def _read_lines(path: Path) -> list[Turn]:

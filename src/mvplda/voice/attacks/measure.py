@@ -97,10 +97,10 @@ def owners_of(
     for person, by_phrase in recordings.items():
         # recordings without a phrase differ in their words
         phrase = max(by_phrase, key=lambda name: (bool(name), len(by_phrase[name])))
-        found = by_phrase[phrase]
-        if len(found) > ENROLMENTS:
-            others = found[ENROLMENTS : ENROLMENTS + TESTS]
-            owners.append(Owner(person, phrase, found[:ENROLMENTS], others))
+        chosen = by_phrase[phrase]
+        if len(chosen) > ENROLMENTS:
+            tests = chosen[ENROLMENTS : ENROLMENTS + TESTS]
+            owners.append(Owner(person, phrase, chosen[:ENROLMENTS], tests))
     return owners
 
 
@@ -276,13 +276,13 @@ def summary(outcomes: Sequence[Outcome]) -> list[AttackRow]:
     return [
         AttackRow(
             *key,
-            attempts=len(found),
-            people=len({outcome.person for outcome in found}),
-            accepted=share_of([outcome.verdict == "accept" for outcome in found]),
-            suspected=share_of([outcome.reason == "suspected_replay" for outcome in found]),
-            inconclusive=float(np.mean([outcome.verdict == "inconclusive" for outcome in found])),
+            attempts=len(group),
+            people=len({outcome.person for outcome in group}),
+            accepted=share_of([outcome.verdict == "accept" for outcome in group]),
+            suspected=share_of([outcome.reason == "suspected_replay" for outcome in group]),
+            inconclusive=float(np.mean([outcome.verdict == "inconclusive" for outcome in group])),
         )
-        for key, found in groups.items()
+        for key, group in groups.items()
     ]
 
 

@@ -64,8 +64,8 @@ def melgan_network() -> Any:
     classes = []
     for module, name in (GENERATOR, STACK):
         # the file has the names of the modules from before they became a part of ttskit
-        found = getattr(import_module(f"ttskit.{module}"), name)
-        classes.append((found, f"{module}.{name}"))
+        layer_class = getattr(import_module(f"ttskit.{module}"), name)
+        classes.append((layer_class, f"{module}.{name}"))
     layers = torch.nn.modules
     classes += [
         layers.activation.Tanh,
@@ -107,9 +107,9 @@ def melgan(sound: Sound, rng: np.random.Generator) -> Sound:
     mel = np.concatenate([mel, np.full((SILENT_FRAMES, MEL_BANDS), np.log(FLOOR))])
     with torch.inference_mode():
         # the network scales the bands itself
-        made = melgan_network()(torch.from_numpy(mel.T[None].astype(np.float32)))
-    made = made.numpy().ravel()[: -HOP * SILENT_FRAMES].astype(np.float64)
-    narrow = resample(made, MELGAN_RATE, RATE)[: len(sound)]
+        output = melgan_network()(torch.from_numpy(mel.T[None].astype(np.float32)))
+    wide = output.numpy().ravel()[: -HOP * SILENT_FRAMES].astype(np.float64)
+    narrow = resample(wide, MELGAN_RATE, RATE)[: len(sound)]
     return np.asarray(narrow * peak / max(np.abs(narrow).max(), 1e-9))
 
 

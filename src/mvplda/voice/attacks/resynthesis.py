@@ -50,9 +50,9 @@ def overlap_add(windows: Array, length: int) -> Array:
     sound = np.zeros(HOP * (len(windows) - 1) + WINDOW)
     total = np.zeros_like(sound)
     for number, window in enumerate(windows):
-        part = slice(number * HOP, number * HOP + WINDOW)
-        sound[part] += weights * window
-        total[part] += weights**2
+        columns = slice(number * HOP, number * HOP + WINDOW)
+        sound[columns] += weights * window
+        total[columns] += weights**2
     return np.asarray((sound / np.maximum(total, 1e-3))[WINDOW : WINDOW + length])
 
 
@@ -112,16 +112,17 @@ def linear_prediction(sound: Sound, rng: Generator) -> Sound:
             # pulses continue from frame to frame
             begin = number * HOP
             first = max(next_pulse - begin, 0.0)
-            places = np.arange(first, WINDOW, period).astype(int)
+            pulses = np.arange(first, WINDOW, period).astype(int)
             excitation = np.zeros(WINDOW)
-            excitation[places] = np.sqrt(period)
-            passed = places[places < HOP]
+            excitation[pulses] = np.sqrt(period)
+            passed = pulses[pulses < HOP]
             next_pulse = begin + (passed[-1] + period if len(passed) else first)
         filtered = lfilter([1.0], np.concatenate([[1.0], -prediction]), excitation)
         gain = np.sqrt(np.sum(frame**2) / max(np.sum((filtered * np.hanning(WINDOW)) ** 2), 1e-12))
         windows[number] = gain * filtered * np.hanning(WINDOW)
-    made = overlap_add(windows, len(sound))
-    return np.asarray(made * np.abs(sound).max() / max(np.abs(made).max(), 1e-9))
+    resynthesised = overlap_add(windows, len(sound))
+    peak = max(np.abs(resynthesised).max(), 1e-9)
+    return np.asarray(resynthesised * np.abs(sound).max() / peak)
 
 
 def codec2(sound: Sound, rng: Generator, mode: str) -> Sound:

@@ -97,8 +97,8 @@ def read_sound(
     ----------
     source : a path, or the bytes of a file, such as an uploaded recording of a browser
     rate : samples per second of the result; sound of another rate is resampled (soxr, HQ)
-    longest_s, most_bytes : a longer or larger recording is an error; decoding stops at this duration, however small
-        the compressed file
+    longest_s : maximum duration in seconds; decoding stops there, because a small compressed file may be very long
+    most_bytes : maximum size of the file in bytes
 
     Returns
     -------

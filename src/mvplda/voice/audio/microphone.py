@@ -37,12 +37,12 @@ def pcm_blocks(stream: BinaryIO, rate: int) -> Iterator[bytes]:
     blocks of whole samples, about 0.1 s each
     """
     size = SAMPLE_BYTES * round(BLOCK_S * rate)
-    rest = b""
+    incomplete = b""
     # a pipe returns what has arrived, which may end within a sample
     while data := stream.read(size):
-        data = rest + data
+        data = incomplete + data
         complete = len(data) - len(data) % SAMPLE_BYTES
-        rest = data[complete:]
+        incomplete = data[complete:]
         if complete:
             yield data[:complete]
 

@@ -545,7 +545,7 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         }
 
     def _columns(self) -> list[tuple[str, slice, str]]:
-        """Return (name, columns, view) of each block of embeddings; blocks of points are left out."""
+        """Return (name, columns, view) of each block that holds embeddings; blocks of points in time are left out."""
         return [
             (name, columns, self.blocks[name][1])
             for name, columns in self._block_columns().items()

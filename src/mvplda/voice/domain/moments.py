@@ -59,7 +59,7 @@ def channel_directions(u: Array, recordings: Names, domains: Names) -> Array:
 
 
 def block_moments(
-    u: Array, own: Names, other: Names | None, domains: Names, delta: float | None
+    u: Array, labels: Names, other_labels: Names | None, domains: Names, delta: float | None
 ) -> tuple[Array, dict[str, float]]:
     """Estimate the mean of one extractor's vectors and the total variances of their effects.
 
@@ -69,8 +69,8 @@ def block_moments(
     Parameters
     ----------
     u : (n, D) unit-length vectors
-    own : (n,) labels of the view that the extractor models
-    other : (n,) labels of the other view; None: the model has one view
+    labels : (n,) labels of the view that the extractor models
+    other_labels : (n,) labels of the other view; None: the model has one view
     domains : (n,) domain of each vector
     delta : variance between domains; None: estimated
 
@@ -79,7 +79,7 @@ def block_moments(
     (D,) mean over the domains' means, and {key of `VARIANCE_KEYS`: total variance}
     """
     means, components = [], []
-    second = np.zeros(len(u)) if other is None else other
+    second = np.zeros(len(u)) if other_labels is None else other_labels
     for domain in np.unique(domains):
         rows = domains == domain
         # centred per domain, so that differences between domains do not count as variance of people
@@ -89,10 +89,10 @@ def block_moments(
         # scaled about their domain, as when scoring
         scaled = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
         components.append(
-            variance_components(scaled - scaled.mean(axis=0), own[rows], second[rows])
+            variance_components(scaled - scaled.mean(axis=0), labels[rows], second[rows])
         )
     variances = np.mean(components, axis=0)
-    if other is None:
+    if other_labels is None:
         # every class has one cell: the variance of cells is that of the classes
         variances = variances[[2, 1, 0, 3]]
     if delta is None:
@@ -104,7 +104,9 @@ def block_moments(
     return np.mean(means, axis=0), dict(zip(VARIANCE_KEYS, totals.tolist(), strict=True))
 
 
-def variance_components(X: Array, own: Names, other: Names) -> tuple[float, float, float, float]:
+def variance_components(
+    X: Array, first_labels: Names, second_labels: Names
+) -> tuple[float, float, float, float]:
     """Estimate total variances of the classes of two crossed views, of cells and of recordings.
 
     They follow from means of the product x.y over pairs of vectors that share the first view, the second, or both.
@@ -113,14 +115,14 @@ def variance_components(X: Array, own: Names, other: Names) -> tuple[float, floa
     Parameters
     ----------
     X : (n, D) vectors with mean zero
-    own, other : (n,) labels of the first and of the second view
+    first_labels, second_labels : (n,) labels of the first and of the second view
 
     Returns
     -------
     variances of first view, second view, cells (combinations of both views) and recordings, each summed over columns
     """
-    first = np.unique(own, return_inverse=True)[1].reshape(-1)
-    second = np.unique(other, return_inverse=True)[1].reshape(-1)
+    first = np.unique(first_labels, return_inverse=True)[1].reshape(-1)
+    second = np.unique(second_labels, return_inverse=True)[1].reshape(-1)
     cell = np.unique(first * (second.max() + 1) + second, return_inverse=True)[1].reshape(-1)
     example = np.unique(cell, return_index=True)[1]
     sums, counts = _sums(X, cell)

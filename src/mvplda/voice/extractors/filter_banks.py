@@ -15,7 +15,7 @@ from .recipe import Features
 FRAME_LENGTH_S = 0.025
 SHIFT_S = 0.010
 MIN_ENERGY = np.float32(2.0**-23)
-"""Energies below are raised to it before the logarithm, as in Kaldi."""
+"""Lower limit of energies before the logarithm is taken, as in Kaldi."""
 BLOCK_FRAMES = 512
 """Number of frames that are transformed at a time; their spectra fit in the cache."""
 
@@ -48,13 +48,13 @@ def filter_banks(samples: FloatArray, rate: int, settings: Features) -> NDArray[
 
 
 def frame_length(rate: int) -> int:
-    """Return the number of samples of a frame."""
+    """Return the number of samples in a frame of 25 ms, for a sample rate in Hz."""
     return int(FRAME_LENGTH_S * rate)
 
 
 @lru_cache(maxsize=8)
 def _window(name: str, length: int) -> NDArray[np.float32]:
-    """Return Kaldi's window of a name."""
+    """Return the (length,) window that Kaldi calls `name`; raise `FileFormatError` for an unknown name."""
     cosine = np.cos(2 * np.pi / (length - 1) * np.arange(length))
     windows = {
         "hamming": 0.54 - 0.46 * cosine,

@@ -51,8 +51,8 @@ class Source(Protocol):
 def listed_sources(downloads: Path, report: Report = lambda line: None) -> list[Source]:
     """Return the sources that ``sources.toml`` lists, in their order; sources without a location are left out.
 
-    A location comes from an environment variable or the package's metadata. If it does not exist, reading files from
-    the source raises `FetchError`, because sources before it may have the files.
+    A location comes from an environment variable or the package's metadata. A location that does not exist is no error
+    here, because other sources may have the files; reading files from its source raises `FetchError`.
 
     Parameters
     ----------
