@@ -47,10 +47,14 @@ class QualityLike(Protocol):
     """Part of a recording's quality report that a decision uses: whether it is usable, and its faults."""
 
     @property
-    def usable(self) -> bool: ...
+    def usable(self) -> bool:
+        """Whether the recording can be used for a decision."""
+        ...
 
     @property
-    def warnings(self) -> Sequence[str]: ...
+    def warnings(self) -> Sequence[str]:
+        """Faults of the recording, keys of `FAULTS`."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,13 @@ class Objective(Protocol):
     ``priors`` has the implementations.
     """
 
-    def m_step(self, sums: Sums, post: Posterior) -> Parameters: ...
+    def m_step(self, sums: Sums, post: Posterior) -> Parameters:
+        """Return the parameters that maximise the expected objective, from the posterior of the E step."""
+        ...
 
-    def log_density(self, parameters: Parameters, sums: Sums) -> float: ...
+    def log_density(self, parameters: Parameters, sums: Sums) -> float:
+        """Return the log prior density of the parameters, up to a constant."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -513,6 +517,7 @@ class PublishedEM:
     together: bool = False
 
     def m_step(self, sums: Sums, post: Posterior) -> Parameters:
+        """Return new parameters by the M step as published, from the cells alone (see the class)."""
         p = post.parameters.on_host()
         cells = self.cells
         means, R = cell_moments(cells, p, self.body)
@@ -535,6 +540,7 @@ class PublishedEM:
         return Parameters(mean, tuple(loadings), to_host(sigma))  # (P4)
 
     def log_density(self, parameters: Parameters, sums: Sums) -> float:
+        """Return the log prior density of the noise, up to a constant; loadings have no prior."""
         return self.noise.log_prior(parameters.noise)
 
 

@@ -241,13 +241,17 @@ class RootTables:
         return table
 
     def _by_slot(self, l: int, run: slice, A: int) -> sparse.csr_array:
-        """Return the `shared` numbers of rest view l for p patterns of a run, rearranged: (p, h * A * J) sparse.
+        """Return how many vectors root classes share with the classes of rest view l, a row per
+        pattern: (p, h * A * J) sparse.
 
-        The root is the view eliminated second; the rest are the views solved last, together. A
-        group holds root classes with equally many leaf classes of every size. A run is a range of
-        consecutive groups. Root classes of one pattern have equal rows in `RootTables`. There is a
-        column for each of h groups, A slots (sizes that occur in the group, see the module) and J
-        classes of l.
+        The columns are h groups times A sizes of leaf classes times J classes of l; a row is filled
+        only in the columns of its own group. The root is the view eliminated second; the rest are
+        the views solved last, together. A group holds root classes with equally many leaf classes
+        of every size, a pattern those that also share equal numbers of vectors with all classes of
+        the rest.
+
+        run : range of h groups, with p patterns
+        A : largest number of sizes that occur in one of these groups
         """
         patterns = self._patterns(run)
         entries = self.shared[l][patterns].tocoo()

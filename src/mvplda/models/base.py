@@ -112,6 +112,17 @@ class BaseScorer(Persistent):
         raise NotImplementedError
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
+        """Fit to vectors.
+
+        Parameters
+        ----------
+        X : (n, D) vectors
+        y : labels by view; None for scorers that need none
+
+        Returns
+        -------
+        self
+        """
         raise NotImplementedError
 
     @property

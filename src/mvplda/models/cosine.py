@@ -61,6 +61,18 @@ class CosineScorer(BaseScorer, BaseEstimator):
         return cls(**settings, views=base_columns(tuple(ranks)) if ranks else None)
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
+        """Compute the mean of the training vectors, or zeros without `centre`.
+
+        Parameters
+        ----------
+        X : (n, D) vectors
+        y : labels, only used for the names of the views; None: views from the settings, or
+            ``class``
+
+        Returns
+        -------
+        self
+        """
         vectors = as_vectors(X)
         check_feature_names(self, X, reset=True)
         self.mean_ = np.zeros(vectors.shape[1])

@@ -442,10 +442,12 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
 
     @cached_property
     def log_likelihoods_(self) -> Array:
+        """Log-likelihood of the training data before every iteration and at the end, (iterations + 1,)."""
         return self._fitted.log_likelihoods
 
     @cached_property
     def objectives_(self) -> Array:
+        """Log-likelihood plus log prior density, up to a constant, at the same points, (iterations + 1,)."""
         return self._fitted.objectives
 
     def _compute_class_means(self) -> dict[str, Array]:

@@ -205,6 +205,7 @@ def gains(candidate: ModelCandidate, other: ModelCandidate) -> bool:
 
 
 def _check_choice(name: str, chosen: Sequence[str] | None, allowed: Sequence[str]) -> Sequence[str]:
+    """Return the chosen values of an argument, all allowed ones for None; raise `ParameterError` for others."""
     if chosen is None:
         return allowed
     if not chosen or isinstance(chosen, str) or not set(chosen) <= set(allowed):
@@ -226,6 +227,7 @@ def are_crossed(labels: Labels, views: Sequence[str]) -> bool:
 def _make_model(
     noise: str, ranks: Ranks, prior_strength: float | None, max_iter: int, tol: float = 1e-3
 ) -> MultiviewPLDA:
+    """Return an unfitted model with these settings; with a prior strength, `noise` is not used."""
     if prior_strength is None:
         return MultiviewPLDA(ranks, noise=noise, max_iter=max_iter, tol=tol)
     return MultiviewPLDA(

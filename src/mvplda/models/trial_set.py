@@ -30,6 +30,7 @@ class TrialSet:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of the trials: (profiles, tests), or (n,) for a list."""
         if self.pairs is None:
             return len(self.profiles), len(self.tests)
         return (len(self.pairs),)

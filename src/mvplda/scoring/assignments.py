@@ -250,6 +250,7 @@ class ViewLabels:
 
 
 def _digest(numbers: IntArray | None) -> tuple[Hashable, ...] | None:
+    """Return shape and hash of an array as a cache key; None for None."""
     if numbers is None:
         return None
     return numbers.shape, sha256(numbers.tobytes()).digest()

@@ -98,6 +98,7 @@ class Comparison:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Shape of the score matrix, (profiles, tests)."""
         return len(self.enrol.profiles), len(self.test.profiles)
 
     @property

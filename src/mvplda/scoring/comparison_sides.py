@@ -42,8 +42,8 @@ to more than one nat.
 class SideFactor(NamedTuple):
     """Factor of one side in the matrix product that computes pair terms (log-ratios), one row per profile.
 
-    values : [E, row, 1] for the enrolment or [T, 1, column] for the test: two-sided part, and
-        one-sided terms (see `log_sums`)
+    values : columns of the two-sided part, then two columns: (one-sided terms, 1) for the
+        enrolment, (1, one-sided terms) for the test
     size : bound of the terms that the factor contributes; decides between float32 and float64
     """
 

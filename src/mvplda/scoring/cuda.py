@@ -137,6 +137,7 @@ class JointScorer:
 
     @property
     def strips(self) -> int:
+        """Number of strips of columns; a strip is scored by one program of the kernel."""
         return int(triton.cdiv(self.shape[1], COLUMNS * self.strip))
 
     def _launch(self, out: torch.Tensor, best_only: bool) -> None:

@@ -91,6 +91,7 @@ class Question:
 
     @property
     def known_views(self) -> Views:
+        """Views whose training classes are used: the keys of `known`."""
         return tuple(self.known or ())
 
     def labelled(self, enrolled: Iterable[str], tested: Iterable[str]) -> list[str]:
@@ -229,6 +230,7 @@ class Question:
 
     @property
     def spoof_share(self) -> float:
+        """Share of spoofs among the trials that should be rejected; 0.5 by default."""
         return 0.5 if self.spoof_prior is None else self.spoof_prior
 
     def countermeasure_llrs(self, n_tests: int) -> Array:
@@ -333,10 +335,12 @@ class LikelihoodRatio:
 
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
+        """All hypotheses: those for the question, then those against it."""
         return (*self.numerator, *self.denominator)
 
     @property
     def sums(self) -> tuple[HypothesisWeights, HypothesisWeights]:
+        """Weighted hypotheses for and against the question, as the two sums of the ratio."""
         return self.numerator, self.denominator
 
     def of(self, logs: LogLikelihoods) -> Array:
