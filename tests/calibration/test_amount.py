@@ -329,6 +329,81 @@ def test_near_matches_weaken_the_phrase_only(calibrator: AmountCalibrator) -> No
     assert phrase[2] < 0.5 < half(plain, "phrase")[2]
 
 
+def draw_near_matches(n: int = 4000) -> tuple[dict[str, Any], NearMatches, Any]:
+    """Draw trials in which both the evidence against near matches and the LLR of the phrase tell near matches."""
+    rng = np.random.default_rng(7)
+    is_near = np.arange(n) % 4 == 0
+    trials = draw(n)
+    raw = rng.normal(np.where(is_near, 4.0, 6.0), 1.0)
+    evidence = rng.normal(np.where(is_near, 0.0, 2.0), 2.0)
+    trials["logs"] = {h: raw * ("phrase" in h) for h in HYPOTHESES}
+    near = NearMatches("phrase", np.full(n, 0.3), evidence, np.zeros(n))
+    return trials, near, is_near
+
+
+def test_near_matches_are_told_by_their_evidence_and_by_the_phrase(tmp_path: Path) -> None:
+    trials, near, is_near = draw_near_matches()
+    measures = {"log_seconds": trials["measures"]["log_seconds"]}
+    fitted_near = fitted(draw())
+    fitted_near.fit_near_matches(
+        trials["logs"], near, is_near, corpora=trials["corpora"], measures=measures
+    )
+    slopes = fitted_near.near_match_slopes_
+    # the LLR of normal densities: difference of the means over the variance
+    assert slopes["near match"] == pytest.approx(2.0 / 4.0, abs=0.06)
+    assert slopes["llr"] == pytest.approx(2.0 / 1.0, abs=0.2)
+    assert slopes["log_seconds"] == pytest.approx(0.0, abs=0.2)
+    raw = trials["logs"]["phrase",]
+    least = fitted_near.measures_["log_seconds"][0]
+    llr = (
+        slopes["near match"] * near.llr
+        + slopes["llr"] * raw
+        + slopes["log_seconds"] * (measures["log_seconds"] - least)
+        + slopes["constant"]
+    )
+    assert ((llr > 0) == ~is_near).mean() > 0.85
+    # the mixture uses this LLR
+    measures = trials["measures"]
+    expected = fitted(draw()).without_outliers(trials["logs"], near._replace(llr=llr), measures)
+    mixed = fitted_near.without_outliers(trials["logs"], near, measures)
+    for h in HYPOTHESES:
+        np.testing.assert_allclose(mixed[h], expected[h], atol=1e-9)
+    fitted_near.save(tmp_path / "c.safetensors")
+    loaded = AmountCalibrator.load(tmp_path / "c.safetensors")
+    assert loaded.near_match_slopes_ == slopes
+
+
+def test_kinds_and_corpora_of_near_matches_weigh_the_same() -> None:
+    trials, near, is_near = draw_near_matches()
+    once, repeated = fitted(draw()), fitted(draw())
+    once.fit_near_matches(trials["logs"], near, is_near, corpora=trials["corpora"])
+    rows = np.concatenate(
+        [np.arange(4000), *[np.flatnonzero(~is_near & (trials["corpora"] == 1))] * 5]
+    )
+    logs = {h: values[rows] for h, values in trials["logs"].items()}
+    many = NearMatches("phrase", *(values[rows] for values in near[1:]))
+    repeated.fit_near_matches(logs, many, is_near[rows], corpora=trials["corpora"][rows])
+    for name, slope in once.near_match_slopes_.items():
+        assert repeated.near_match_slopes_[name] == pytest.approx(slope, rel=0.02, abs=0.02)
+
+
+def test_a_file_without_coefficients_of_near_matches_uses_their_evidence_as_it_is(
+    tmp_path: Path,
+) -> None:
+    calibrator = fitted(draw())
+    arrays, values = calibrator.get_state()
+    del values["values"]["near_match_slopes_"]
+    older = AmountCalibrator.from_state(arrays, values)
+    assert older.near_match_slopes_ == {"near match": 1.0}
+
+
+def test_an_unknown_term_of_near_matches_is_refused() -> None:
+    calibrator = fitted(draw())
+    calibrator.near_match_slopes_ = {"near match": 1.0, "tempo": 0.5}
+    with pytest.raises(DataError, match="unknown term: 'tempo'"):
+        calibrator.check_state()
+
+
 @pytest.mark.parametrize("n", [399, 400, 401])
 def test_a_measure_that_never_changes_can_be_saved(n: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)

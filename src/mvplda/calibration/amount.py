@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,6 +14,7 @@ from ..labels import as_array
 from ..persistence import check_answers
 from ..scoring.question import Hypothesis, LogLikelihoods, NearMatches, with_near_matches
 from ..sklearn_interface import check_is_fitted
+from ..tensor_files import Tensors
 from .calibrator import Calibrator, Measures
 from .hypotheses import (
     CONSTANT_DEVIATION,
@@ -30,6 +31,12 @@ LLR = "llr"
 
 CONSTANT = "constant"
 """Key of `AmountCalibrator.constants_` for b_0: the constant of a view at the smallest amounts of evidence."""
+
+NEAR_MATCH_REGULARISATION = 100.0
+"""Inverse strength of the prior of the coefficients of near matches."""
+
+NEAR_MATCH = "near match"
+"""Key of the slope of the evidence against near matches, beside those of the measures."""
 
 MAX_QUANTILE_TRIALS = 8000
 """Largest number of impostor trials from which quantiles are estimated; more are sampled at random."""
@@ -77,6 +84,8 @@ class AmountCalibrator(Calibrator):
         under the name of the measure
     joint_weight_ : float, weight of the joint evidence of several views
     near_match_weight_ : float, weight of the evidence of near matches
+    near_match_slopes_ : dict of {"near match", "llr", "constant" or measure: coefficient} of the LLR
+        against near matches, see `fit_near_matches`; {"near match": 1.0} before
     outlier_probability_ : float, probability that the model is uninformative about a trial
     n_speakers_ : int, number of enrolled speakers in the fit
 
@@ -103,6 +112,7 @@ class AmountCalibrator(Calibrator):
         "constants_",
         "joint_weight_",
         "near_match_weight_",
+        "near_match_slopes_",
         "outlier_probability_",
         "n_speakers_",
     )
@@ -113,6 +123,7 @@ class AmountCalibrator(Calibrator):
     constants_: dict[str, dict[str, float]]
     joint_weight_: float
     near_match_weight_: float
+    near_match_slopes_: dict[str, float]
 
     def __init__(self, errors: float = 0.5, quantile: float = 0.99) -> None:
         self.errors = errors
@@ -155,7 +166,63 @@ class AmountCalibrator(Calibrator):
             for view, values in raw.items()
         }
         self._fit_weights(designs, shared, joint, hypotheses, truth, weights)
+        self.near_match_slopes_ = {NEAR_MATCH: 1.0}
         return self
+
+    def fit_near_matches(
+        self,
+        logs: LogLikelihoods,
+        near_matches: NearMatches,
+        is_near_match: BoolArray,
+        *,
+        corpora: ArrayLike,
+        measures: Measures | None = None,
+    ) -> Self:
+        """Fit the LLR of the same class against near matches, on trials of either kind.
+
+        It is a weighted sum of the evidence against near matches, the raw LLR of the view and amounts of evidence, by
+        logistic regression in which both kinds, and within them all corpora, have the same total weight.
+
+        logs : {hypothesis: (n,) log-likelihoods}
+        is_near_match : (n,) whether a trial is a near match; otherwise both sides have the same class
+        corpora : (n,) corpus of each trial
+        measures : amounts of evidence of the sum, a selection of those of `fit`
+        """
+        check_is_fitted(self, "slopes_")
+        # slow to import, and only a fit needs it
+        from sklearn.linear_model import LogisticRegression
+
+        raw, _ = _raw_llrs(logs)
+        names = list(measures or {})
+        columns = self._near_match_columns(raw, near_matches, measures)
+        chosen = [NEAR_MATCH, LLR, *names]
+        groups = as_array(corpora)
+        weights = np.zeros(len(groups))
+        for kind in (is_near_match, ~is_near_match):
+            _, codes, counts = np.unique(groups[kind], return_inverse=True, return_counts=True)
+            weights[kind] = len(groups) / (counts[codes] * len(counts))
+        regression = LogisticRegression(C=NEAR_MATCH_REGULARISATION, max_iter=1000)
+        regression.fit(
+            np.stack([columns[name] for name in chosen], axis=1),
+            ~is_near_match,
+            sample_weight=weights,
+        )
+        slopes = dict(zip(chosen, regression.coef_[0].tolist(), strict=True))
+        self.near_match_slopes_ = {**slopes, CONSTANT: float(regression.intercept_[0])}
+        return self
+
+    def _near_match_columns(
+        self, raw: Mapping[str, Array], near_matches: NearMatches, measures: Measures | None
+    ) -> dict[str, Array]:
+        """Return the terms of the LLR against near matches, by the keys of `near_match_slopes_`."""
+        shape = np.shape(near_matches.llr)
+        amounts = self._amounts(measures, shape)
+        return {
+            NEAR_MATCH: near_matches.llr,
+            LLR: raw.get(near_matches.view, np.zeros(shape)),
+            CONSTANT: np.ones(shape),
+            **{name: amounts[..., k] for k, name in enumerate(self.measures_)},
+        }
 
     def _fit_ranges(self, measures: Measures, weights: Array) -> Array:
         """Store the range and the weighted mean of each measure, and return the amounts of all trials.
@@ -292,6 +359,10 @@ class AmountCalibrator(Calibrator):
             + sum((llrs[view] for view in h), np.zeros(joint.shape[:-1]))
             for k, h in enumerate(logs)
         }
+        if near_matches is not None:
+            columns = self._near_match_columns(raw, near_matches, measures)
+            llr = sum(slope * columns[name] for name, slope in self.near_match_slopes_.items())
+            near_matches = near_matches._replace(llr=np.asarray(llr))
         return with_near_matches(by_hypothesis, near_matches)
 
     def add_outliers(self, logs: LogLikelihoods) -> dict[Hypothesis, Array]:
@@ -326,6 +397,12 @@ class AmountCalibrator(Calibrator):
             row[condition] = float(constants.get(view, 0.0))
         return self
 
+    @classmethod
+    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+        # files of earlier versions have no coefficients of near matches
+        stored = {"near_match_slopes_": {NEAR_MATCH: 1.0}, **values["values"]}
+        return super().from_state(arrays, {**values, "values": stored})
+
     def check_state(self) -> None:
         """Raise `DataError` if a loaded calibrator has inconsistent parameters or gives infinite or
         NaN log-likelihoods.
@@ -350,6 +427,10 @@ class AmountCalibrator(Calibrator):
                 f"expected at most {allowed} coefficients per view in slopes_ and constants_, one per measure and one "
                 f"constant; got {largest_row}"
             )
+        _check_numbers({"near_match_slopes_": self.near_match_slopes_}, "near_match_slopes_")
+        unknown = set(self.near_match_slopes_) - {NEAR_MATCH, LLR, CONSTANT, *self.measures_}
+        if unknown:
+            raise DataError(f"near_match_slopes_ has an unknown term: {sorted(unknown)[0]!r}")
         views = list(self.slopes_)
         hypotheses: list[Hypothesis] = [tuple(views), *((view,) for view in views), ()]
         check_answers(self, lambda X: [*self.transform(dict.fromkeys(hypotheses, X)).values()], 1)
@@ -376,6 +457,7 @@ class AmountCalibrator(Calibrator):
             "constants": self.constants_,
             "together": self.joint_weight_,
             "parts of recordings": self.near_match_weight_,
+            "near matches": self.near_match_slopes_,
             "outlier probability": self.outlier_probability_,
             "speakers": self.n_speakers_,
         }
