@@ -6,7 +6,7 @@ adapted. Everything that depends on the model is exported.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from ..._optional import need
 from ..._typing import FloatArray, Json
 from ...bundle import Bundle
-from ...calibration.amount import AmountCalibrator
+from ...calibration.amount import CONSTANT, LLR, NEAR_MATCH, AmountCalibrator
 from ...calibration.calibrator import Calibrator
 from ...calibration.hypotheses import NEAR_MATCH_EVIDENCE, HypothesisCalibrator
 from ...decisions import OperatingPoint
@@ -260,6 +260,7 @@ def _calibration(calibrator: Calibrator | None) -> Json | None:
             "constants": {view: list(row.values()) for view, row in calibrator.constants_.items()},
             "offsets": {},
             "near_match_weight": calibrator.near_match_weight_,
+            "near_match": _near_match(calibrator.near_match_slopes_, list(calibrator.measures_)),
             "outlier_probability": calibrator.outlier_probability_,
         }
     if isinstance(calibrator, HypothesisCalibrator):
@@ -269,11 +270,22 @@ def _calibration(calibrator: Calibrator | None) -> Json | None:
             "constants": {},
             "offsets": dict(calibrator.constants_),
             "near_match_weight": calibrator.weights_.get(NEAR_MATCH_EVIDENCE, 1.0),
+            "near_match": _near_match({NEAR_MATCH: 1.0}, []),
             "outlier_probability": calibrator.outlier_probability_,
         }
     raise ParameterError(
         f"a page cannot evaluate calibrations of the class {type(calibrator).__name__}: serve this model (mvplda serve)"
     )
+
+
+def _near_match(slopes: Mapping[str, float], measures: Sequence[str]) -> Json:
+    """Return the coefficients of the LLR against near matches."""
+    return {
+        "evidence": slopes[NEAR_MATCH],
+        "llr": slopes.get(LLR, 0.0),
+        "constant": slopes.get(CONSTANT, 0.0),
+        "amounts": [slopes.get(name, 0.0) for name in measures],
+    }
 
 
 def _point(point: OperatingPoint, views: Sequence[str]) -> Json:

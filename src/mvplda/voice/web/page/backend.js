@@ -123,14 +123,20 @@ function nearMatches(settings, enrolled, tested, b) {
   for (let k = 0; k + WINDOW <= count; k++) {
     worst = Math.max(worst, distances.slice(k, k + WINDOW).reduce((sum, x) => sum + x, 0) / WINDOW);
   }
+  const aligned = 1 - products.reduce((sum, row, k) => sum + row[k], 0) / count;
   const log = (/** @type {number} */ x) => Math.log(Math.max(x, MIN_DISTANCE));
   const raw = whole[0] + whole[1] * log(distances.reduce((sum, x) => sum + x, 0) / count);
-  const seconds = tested.sums[b][tested.sums[b].length - 1] / tested.count;
+  const secondsOf = (/** @type {Side} */ { sums, count: recordings }) => (
+    Math.max(sums[b][sums[b].length - 1] / recordings, MIN_SECONDS));
+  const seconds = secondsOf(tested);
+  const statistics = [
+    1, log(quantile(distances, 0.25)), log(worst), log(aligned), Math.abs(Math.log(seconds / secondsOf(enrolled))),
+  ];
   return {
     view: settings.view,
     // limited to +-1.5 without a corner
     same: logSum([-logSum([-raw, -MAX_PHRASE_LLR]), -MAX_PHRASE_LLR]),
-    llr: part[0] + part[1] * log(quantile(distances, 0.25)) + part[2] * log(worst),
+    llr: part.reduce((sum, weight, k) => sum + weight * statistics[k], 0),
     prior: NEAR_MATCH_PRIOR * Math.min(1, Math.max(0, (seconds - ONE_WORD_S) / RAMP_S)),
   };
 }
@@ -159,12 +165,26 @@ function calibratedView(calibration, view, raw, measures, near) {
   const same = near && near.view === view ? calibration.near_match_weight * near.same : 0;
   const slopes = calibration.slopes[view] ?? [1], constants = calibration.constants[view] ?? [0];
   let slope = slopes[0], constant = constants[0];
-  calibration.measures.forEach(({ name, least, largest, typical }, k) => {
-    const amount = Math.min(largest, Math.max(least, measures[name] ?? typical)) - least;
+  amountsOf(calibration, measures).forEach((amount, k) => {
     slope += (slopes[k + 1] ?? 0) * amount;
     constant += (constants[k + 1] ?? 0) * amount;
   });
   return slope * raw + constant + same;
+}
+
+/** Amounts of evidence above the least of the calibration, limited to its range.
+ * @param {import("./mvplda.js").Calibration} calibration @param {Record<string, number>} measures */
+function amountsOf(calibration, measures) {
+  return calibration.measures.map(({ name, least, largest, typical }) => (
+    Math.min(largest, Math.max(least, measures[name] ?? typical)) - least));
+}
+
+/** LLR of the same phrase against near matches. @param {import("./mvplda.js").Calibration} calibration
+ * @param {NearMatches} near @param {number} raw raw LLR of its view @param {Record<string, number>} measures */
+function calibratedNearMatch(calibration, near, raw, measures) {
+  const { near_match: { evidence, llr, constant, amounts: slopes } } = calibration;
+  const amounts = amountsOf(calibration, measures);
+  return slopes.reduce((sum, slope, k) => sum + slope * amounts[k], evidence * near.llr + llr * raw + constant);
 }
 
 /**
@@ -203,6 +223,10 @@ export function compare(backend, question, enrolledVectors, testedVectors) {
   let inliers = Object.fromEntries(names.map((name) => [name, viewsOf(name).reduce((sum, view) => (
     sum + (calibration ? calibratedView(calibration, view, raw[view], measures, near) : raw[view])
   ), calibration?.offsets[name] ?? 0)]));
+  if (near && calibration) {
+    const { view } = /** @type {NearMatches} */ (near);
+    near = { .../** @type {NearMatches} */ (near), llr: calibratedNearMatch(calibration, near, raw[view], measures) };
+  }
   inliers = withNearMatches(inliers, near);
   const logs = calibration ? withOutliers(inliers, calibration.outlier_probability) : inliers;
   return { question, raw, inliers, logs, llr: ratio(question, logs) };

@@ -167,6 +167,8 @@ export interface Calibration {
   constants: Record<string, number[]>;
   offsets: Record<string, number>;
   near_match_weight: number;
+  /** Coefficients of the LLR of the same phrase against near matches. */
+  near_match: { evidence: number; llr: number; constant: number; amounts: number[] };
   outlier_probability: number;
 }
 
