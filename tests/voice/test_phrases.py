@@ -23,7 +23,7 @@ from mvplda.voice.domain.estimator import (
 from mvplda.voice.phrases import MAX_PHRASE_LLR, NEAR_MATCH_PRIOR, ONE_WORD_S, WINDOW, PhraseMatcher
 
 POINTS, WIDTH = 7, 3
-MATCHER = PhraseMatcher("phrase", POINTS, whole=(-1.0, -2.0), part=(-2.0, 0.5, -1.5))
+MATCHER = PhraseMatcher("phrase", POINTS, whole=(-1.0, -2.0), part=(-2.0, 0.5, -1.5, -0.7, -1.2))
 BLOCKS = {"voice": (5, "speaker"), "words": (4, "phrase"), "row": (POINTS * WIDTH + 1, "phrase")}
 
 
@@ -54,7 +54,7 @@ def model(rng):
     return DomainPLDA(BLOCKS, points={"row": asdict(MATCHER)}).fit(X, labels)
 
 
-def distances_by_loops(one, other):
+def distances_by_loops(one, other, seconds, other_seconds):
     """The same as `PhraseMatcher.distances` of one pair, point by point."""
     places = []
     for place in range(POINTS):
@@ -62,7 +62,9 @@ def distances_by_loops(one, other):
         back = min(1 - other[place] @ point for point in one)
         places.append((forth + back) / 2)
     windows = [np.mean(places[k : k + WINDOW]) for k in range(POINTS - WINDOW + 1)]
-    return np.mean(places), np.quantile(places, 0.25), max(windows)
+    aligned = np.mean([1 - a @ b for a, b in zip(one, other, strict=True)])
+    longer, shorter = max(seconds, other_seconds), min(seconds, other_seconds)
+    return np.mean(places), np.quantile(places, 0.25), max(windows), aligned, longer / shorter
 
 
 def unit(points):
@@ -72,21 +74,47 @@ def unit(points):
 def test_distances_are_those_of_loops(rng):
     one = unit(rng.normal(size=(20, POINTS, WIDTH)))
     other = unit(rng.normal(size=(20, POINTS, WIDTH)))
-    expected = [distances_by_loops(a, b) for a, b in zip(one, other, strict=True)]
-    np.testing.assert_allclose(MATCHER.distances(one, other), expected, rtol=1e-10)
+    seconds = rng.uniform(0.5, 3.0, (2, 20))
+    expected = [distances_by_loops(*pair) for pair in zip(one, other, *seconds, strict=True)]
+    np.testing.assert_allclose(MATCHER.distances(one, other, *seconds), expected, rtol=1e-10)
+
+
+def test_a_file_without_durations_compares_points_only(rng):
+    scorer = model(rng)
+    X, labels = recordings(rng, 24)
+    profiles, tests = scorer.enrol(X[:12], labels["speaker"][:12]), scorer.enrol(X[12:])
+    scorer.points["row"]["part"] = MATCHER.part[:3]
+    short = scorer.near_matches(profiles, tests, None, ("phrase",))
+    scorer.points["row"]["part"] = (*MATCHER.part[:3], 0.0, 0.0)
+    padded = scorer.near_matches(profiles, tests, None, ("phrase",))
+    np.testing.assert_allclose(short.llr, padded.llr)
+
+
+def test_another_duration_is_evidence_of_a_near_match(rng):
+    scorer = model(rng)
+    X, labels = recordings(rng, 24)
+    profiles = scorer.enrol(X[:12], labels["speaker"][:12])
+    llrs = []
+    for scale in (1.0, 1.5, 0.5):
+        tests = X[12:].copy()
+        tests[:, -1] *= scale
+        near_matches = scorer.near_matches(profiles, scorer.enrol(tests), None, ("phrase",))
+        llrs.append(near_matches.llr)
+    np.testing.assert_allclose(llrs[1], llrs[0] - 1.2 * np.log(1.5))
+    np.testing.assert_allclose(llrs[2], llrs[0] - 1.2 * np.log(2.0))
 
 
 def test_a_replaced_part_is_far_where_the_rest_is_near(rng):
     one = unit(rng.normal(size=(1, POINTS, 40)))
     replaced = one.copy()
     replaced[0, :WINDOW] = unit(rng.normal(size=(WINDOW, 40)))
-    _, best, worst = MATCHER.distances(one, replaced)[0]
+    _, best, worst, *_ = MATCHER.distances(one, replaced, np.ones(1), np.ones(1))[0]
     assert worst > 10 * best
 
 
 def test_a_class_with_more_domains_does_not_weigh_more(rng):
     same, near, other = (
-        np.exp(rng.normal(centre, 1.0, size=(200, 3))) for centre in (-2.0, -1.5, -1.0)
+        np.exp(rng.normal(centre, 1.0, size=(200, 5))) for centre in (-2.0, -1.5, -1.0)
     )
     fitted = MATCHER.fit([same], [near], [other])
     doubled = MATCHER.fit([same, same], [near], [other])
@@ -111,8 +139,10 @@ def test_near_of_lists_and_matrices_and_sums(rng):
         parts, wholes = [], []
         for phrase in np.unique(labels["phrase"][:12][own]):
             takes = points[:12][own & (labels["phrase"][:12] == phrase)]
-            mean, best, worst = distances_by_loops(unit(takes.sum(axis=0)), points[12 + test])
-            parts.append(-2.0 + 0.5 * np.log(best) - 1.5 * np.log(worst))
+            mean, *distances = distances_by_loops(
+                unit(takes.sum(axis=0)), points[12 + test], 1.0, 1.0
+            )
+            parts.append(MATCHER.part[0] + np.log(distances) @ MATCHER.part[1:])
             wholes.append(-1.0 - 2.0 * np.log(mean))
         assert every.llr[profile, test] == pytest.approx(max(parts))
         high = 1 / (np.exp(-max(wholes)) + np.exp(-MAX_PHRASE_LLR))
@@ -216,12 +246,12 @@ def test_an_answer_has_the_mixture_and_a_question_about_the_voice_has_not(rng):
 
 
 def test_fitting_tells_same_from_nearly(rng):
-    same = np.exp(rng.normal([-4.0, -3.5, -3.0], 0.3, (200, 3)))
-    near_matches = np.exp(rng.normal([-3.8, -3.2, -2.0], 0.3, (300, 3)))
-    other = np.exp(rng.normal([-2.0, -3.2, -2.0], 0.3, (100, 3)))
+    same = np.exp(rng.normal([-4.0, -3.5, -3.0, -3.0, 0.3], 0.3, (200, 5)))
+    near_matches = np.exp(rng.normal([-3.8, -3.2, -2.0, -2.5, 0.6], 0.3, (300, 5)))
+    other = np.exp(rng.normal([-2.0, -3.2, -2.0, -2.0, 0.6], 0.3, (100, 5)))
     fitted = MATCHER.fit([same], [near_matches], [other])
     for kind, columns, line in (
-        (near_matches, slice(1, 3), fitted.part),
+        (near_matches, slice(1, 5), fitted.part),
         (other, slice(0, 1), fitted.whole),
     ):
         scores = [line[0] + np.log(part[:, columns]) @ line[1:] for part in (same, kind)]

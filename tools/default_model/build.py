@@ -126,7 +126,12 @@ def fit_matcher(vectors: LabelledVectors, corpora: Sequence[str]) -> PhraseMatch
         points = rows[:, :-1].reshape(len(rows), count, -1)
         for kind, pairs in _pairs_by_kind(domain_vectors, domain).items():
             chosen = rng.permutation(np.argwhere(pairs))[:MAX_PAIRS]
-            distances[kind].append(matcher.distances(points[chosen[:, 0]], points[chosen[:, 1]]))
+            enrolled, tested = chosen.T
+            distances[kind].append(
+                matcher.distances(
+                    points[enrolled], points[tested], rows[enrolled, -1], rows[tested, -1]
+                )
+            )
     return matcher.fit(*distances.values())
 
 

@@ -39,6 +39,9 @@ ONE_WORD_S = 0.8
 RAMP_S = 0.4
 """Seconds beyond `ONE_WORD_S` over which the prior probability of a near match rises to `NEAR_MATCH_PRIOR`."""
 
+MIN_SECONDS = 0.05
+"""Shortest duration in a ratio of durations."""
+
 MIN_DISTANCE = 1e-4
 """Lower limit of distances before the logarithm is taken; copies of a recording have smaller ones."""
 
@@ -50,11 +53,13 @@ class _Templates(NamedTuple):
     """Enrolled templates, one per profile and phrase.
 
     points : (n, points, d) points in time
+    seconds : (n,) mean seconds of each template's recordings
     owner : (n,) number of each template's profile
     phrase : (n,) code of each template's phrase
     """
 
     points: Array
+    seconds: Array
     owner: IntArray
     phrase: IntArray
 
@@ -93,15 +98,16 @@ class PhraseMatcher:
     view : view that the points describe, such as "phrase"
     points : number of unit-length points per recording; the column after them has the recording's seconds
     whole : constant a and weight b of the LLR of the same phrase against other phrases: a + b log(mean distance)
-    part : constant a and weights b, c of the LLR of the same phrase against near matches:
-        a + b log(lower quartile of distances) + c log(largest mean distance of four consecutive points). The quartile
-        measures how much two recordings of the same phrase differ under these conditions
+    part : constant a and weights b, c, d, e of the LLR of the same phrase against near matches:
+        a + b log(lower quartile of distances) + c log(largest mean distance of four consecutive points) +
+        d log(mean distance of points at the same time) + e |log(ratio of the seconds)|. The quartile measures how much
+        two recordings of the same phrase differ under these conditions. Files of earlier versions lack d and e
     """
 
     view: str
     points: int
     whole: tuple[float, ...] = (0.0, -1.0)
-    part: tuple[float, ...] = (0.0, 0.0, -1.0)
+    part: tuple[float, ...] = (0.0, 0.0, -1.0, 0.0, 0.0)
 
     def fits(self, columns: int, view: str) -> bool:
         """Return whether a number of columns and a view suit this matcher.
@@ -134,7 +140,9 @@ class PhraseMatcher:
         projected: AnyArray = namespace(block).concatenate([unit, seconds[:, None]], 1)
         return projected
 
-    def distances(self, enrolled: Array, tested: Array) -> Array:
+    def distances(
+        self, enrolled: Array, tested: Array, enrolled_seconds: Array, tested_seconds: Array
+    ) -> Array:
         """Summarise the distances between the points of pairs of recordings.
 
         The distance of a point is 1 minus its cosine with the nearest point of the other recording. At each position it
@@ -143,10 +151,12 @@ class PhraseMatcher:
         Parameters
         ----------
         enrolled, tested : (n, points, d) unit-length points of the n pairs
+        enrolled_seconds, tested_seconds : (n,) seconds of both sides
 
         Returns
         -------
-        (n, 3) mean, lower quartile, and largest mean over `WINDOW` consecutive points
+        (n, 5) mean, lower quartile, largest mean over `WINDOW` consecutive points, mean distance of points at the same
+            time, and ratio of the longer to the shorter duration
         """
         products = enrolled @ tested.transpose(0, 2, 1)
         distances = 1.0 - (products.max(axis=2) + products.max(axis=1)) / 2
@@ -156,8 +166,13 @@ class PhraseMatcher:
             distances.mean(axis=1),
             np.quantile(distances, 0.25, axis=1),
             windows.max(axis=1),
+            1.0 - np.trace(products, axis1=1, axis2=2) / self.points,
         ]
-        return np.stack(statistics, axis=1).clip(MIN_DISTANCE)
+        log_ratio = np.log(
+            np.maximum(tested_seconds, MIN_SECONDS) / np.maximum(enrolled_seconds, MIN_SECONDS)
+        )
+        clipped = np.stack(statistics, axis=1).clip(MIN_DISTANCE)
+        return np.column_stack([clipped, np.exp(np.abs(log_ratio))])
 
     def fit(
         self, same: Sequence[Array], near_matches: Sequence[Array], other: Sequence[Array]
@@ -166,7 +181,7 @@ class PhraseMatcher:
 
         Parameters
         ----------
-        same, near_matches, other : per domain, (n, 3) results of `distances` for pairs of recordings with the same
+        same, near_matches, other : per domain, (n, 5) results of `distances` for pairs of recordings with the same
             phrase, with near matches and with other phrases
         """
         phrase_weights = _fit_llr(
@@ -199,9 +214,7 @@ class PhraseMatcher:
         tests = self._tests(test)
         comparisons = _list_comparisons(templates.owner, len(enrol), pairs)
         test_of_comparison = pairs[comparisons.trial, 1]
-        same, llr = self._llrs(
-            templates.points, comparisons.template, tests.points, test_of_comparison
-        )
+        same, llr = self._llrs(templates, comparisons.template, tests, test_of_comparison)
 
         claimed = self._is_claimed(
             enrol,
@@ -229,8 +242,9 @@ class PhraseMatcher:
         keys = np.stack([enrol.owner, codes])
         (owner, phrase), template = np.unique(keys, axis=1, return_inverse=True)
         sums = sum_rows(to_host(enrol.y), template.reshape(-1), len(owner))
-        points, _ = self._points(sums)
-        return _Templates(points, owner, phrase)
+        counts = np.bincount(template.reshape(-1), enrol.weights)
+        points, seconds = self._points(sums)
+        return _Templates(points, seconds / counts, owner, phrase)
 
     def _tests(self, test: Profiles) -> _Tests:
         """Return the points and seconds of each test, both averaged over all its recordings."""
@@ -241,7 +255,7 @@ class PhraseMatcher:
         return _Tests(points, seconds / counts, first_cells)
 
     def _llrs(
-        self, templates: Array, template_rows: IntArray, tests: Array, test_rows: IntArray
+        self, templates: _Templates, template_rows: IntArray, tests: _Tests, test_rows: IntArray
     ) -> tuple[Array, Array]:
         """Return two LLRs per comparison, (n,) each: the same phrase against other phrases, and against near matches.
 
@@ -252,11 +266,17 @@ class PhraseMatcher:
         llr = np.empty(len(template_rows))
         for start in range(0, len(template_rows), CHUNK_COMPARISONS):
             chunk = slice(start, start + CHUNK_COMPARISONS)
-            distances = self.distances(templates[template_rows[chunk]], tests[test_rows[chunk]])
+            enrolled, tested = template_rows[chunk], test_rows[chunk]
+            distances = self.distances(
+                templates.points[enrolled],
+                tests.points[tested],
+                templates.seconds[enrolled],
+                tests.seconds[tested],
+            )
             logs = np.column_stack([np.ones(len(distances)), np.log(distances)])
-            # columns of logs: 1, log(mean), log(quartile), log(largest window)
+            # columns of logs: 1, log(mean), log(quartile), log(largest window), log(same time), |log(durations)|
             same[chunk] = logs[:, :2] @ np.array(self.whole)
-            llr[chunk] = logs[:, [0, 2, 3]] @ np.array(self.part)
+            llr[chunk] = logs[:, [0, 2, 3, 4, 5][: len(self.part)]] @ np.array(self.part)
         return same, llr
 
     def _is_claimed(
