@@ -11,6 +11,8 @@ from click.testing import CliRunner
 
 from mvplda import load
 from mvplda.exceptions import DataError
+from mvplda.paper.corpora.folder import Listing
+from mvplda.voice.audio.decode import golden_signal
 from mvplda.voice.audio.speech_detection import SoundSegment, bandwidth_hz
 from mvplda.voice.default_model import DEFAULT_MODEL
 from mvplda.voice.domain.bandwidth import DIFFERENT_BANDS
@@ -228,7 +230,7 @@ def test_what_never_happened_may_happen_to_one_of_few() -> None:
 def test_a_copy_of_what_is_enrolled_is_no_test_of_it(tmp_path) -> None:
     for name, domains in recordings.DOMAINS.items():
         rows = [
-            (domain, speaker, phrase, condition, take, 120.0, "", 8000.0, 30.0)
+            (domain, speaker, phrase, condition, take, 120.0, "", 8000.0, 30.0, True)
             for domain in domains
             for speaker in ("ann", "bob")
             for phrase in ("yes", "no")
@@ -246,6 +248,46 @@ def test_a_copy_of_what_is_enrolled_is_no_test_of_it(tmp_path) -> None:
     takes = material.labels()["source_recording"]
     assert len(set(takes)) == len(takes) // 2
     assert takes[0] == takes[1] != takes[2]
+
+
+def test_recordings_that_the_commands_refuse_are_counted_and_left_out(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recordings, "DOMAINS", {"cvau": ("pass-phrases",)})
+    rows = [
+        ("pass-phrases", "ann", "yes", condition, take, 120.0, "", 8000.0, 30.0, take != "a")
+        for take in "abc"
+        for condition in ("clean", "room")
+    ]
+    columns = dict(zip(recordings.COLUMNS[1:], map(np.array, zip(*rows, strict=True)), strict=True))
+    np.savez(tmp_path / "cvau.npz", vectors=np.arange(6.0)[:, None], **columns)
+    material = recordings.read_labelled_vectors(tmp_path)
+    assert material.vectors[:, 0].tolist() == [2.0, 3.0, 4.0, 5.0]
+    assert material.repetition.tolist() == [0, 0, 1, 1]
+    counts = recordings.refused_recordings(tmp_path)
+    assert counts == [{"domain": "pass-phrases", "recordings": 3, "refused": 1}]
+
+
+def test_joined_phrases_of_a_silent_word_are_not_usable(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    word = golden_signal(recordings.RATE)
+    files = {"a": word, "b": word, "c": word, "d": np.full(recordings.RATE, 1e-5, np.float32)}
+    monkeypatch.setattr(recordings, "read_audio", lambda file, rate: files[file[0]])
+    names = [f"{letter}{take}" for letter in "abcd" for take in "12"]
+    fields = {
+        "speaker": np.full(8, "ann"),
+        "phrase": np.array([name[0] for name in names]),
+        "session": np.array([name[1] for name in names]),
+    }
+    listing = Listing(np.array(names), tuple(names), fields)
+    usable = {
+        (recording.domain, recording.phrase): recording.is_usable
+        for recording in recordings.recordings_of_person("speech-commands", listing)
+    }
+    assert len(usable) > 8
+    for (_, phrase), is_usable in usable.items():
+        assert is_usable == ("d" not in phrase.split("-"))
 
 
 def test_everybody_has_a_phrase_of_their_own_where_there_are_enough() -> None:
@@ -320,9 +362,8 @@ def write_miniature(folder: Path, people: int = 5, phrases: int = 4) -> None:
                     labels = (f"{corpus} {person}", f"phrase {phrase}", condition, str(take))
                     pitch = 110.0 if person % 2 else 220.0
                     is_narrow = condition in trials.NARROW_CONDITIONS
-                    table.append(
-                        (domain, *labels, pitch, "", 3800.0 if is_narrow else 8000.0, 30.0)
-                    )
+                    bandwidth = 3800.0 if is_narrow else 8000.0
+                    table.append((domain, *labels, pitch, "", bandwidth, 30.0, True))
         columns_of_file = dict(
             zip(recordings.COLUMNS[1:], map(np.array, zip(*table, strict=True)), strict=True)
         )

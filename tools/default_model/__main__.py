@@ -23,7 +23,12 @@ from tools.default_model.build import (
     make_bundle,
 )
 from tools.default_model.comparison import TOLERANCE, differences
-from tools.default_model.recordings import DOMAINS, read_labelled_vectors, write_vectors
+from tools.default_model.recordings import (
+    DOMAINS,
+    read_labelled_vectors,
+    refused_recordings,
+    write_vectors,
+)
 
 WORK_ARGUMENT = click.argument("work", type=click.Path(path_type=Path))
 MODEL = click.Path(path_type=Path, dir_okay=False)
@@ -77,6 +82,7 @@ def model(work: Path, output: Path | None, results: Path | None, workers: int | 
         figures = {
             "points": {**points, "provenance": record},
             "rows": with_provenance(rows, record),
+            "refused": with_provenance(refused_recordings(work), record),
         }
         write_results(results / "results.json", title, **figures)
 

@@ -46,6 +46,7 @@ COLUMNS = (
     "sex",
     "bandwidth",
     "snr",
+    "usable",
 )
 EXTRACTORS = tuple(default_recipes())
 CONDITIONS = ("telephone", "noise", "room", "mixed")
@@ -107,12 +108,15 @@ class Recording(NamedTuple):
     """A recording of a phrase.
 
     recording_id : id in the corpus, or number of the repetition if its words were joined
+    is_usable : whether the commands accept it, or every recording it was joined from: they refuse recordings
+        without enough speech
     """
 
     samples: Samples
     domain: str
     phrase: str
     recording_id: str
+    is_usable: bool
 
 
 class JoinedPhrase(NamedTuple):
@@ -158,13 +162,16 @@ def recordings_of_person(name: str, listing: Listing) -> Iterator[Recording]:
     assert listing.files is not None
     word_domain = DOMAINS[name][0]
     words: dict[str, list[Samples]] = {}
+    usable: dict[str, list[bool]] = {}
     for row in np.argsort(session_order(listing.fields["session"]), kind="stable"):
         word = str(listing.fields["phrase"][row])
         samples = words.setdefault(word, [])
         if len(samples) < MAX_REPETITIONS.get(name, len(listing.files)):
             samples.append(read_audio(listing.files[row], RATE))
+            is_usable = measure(samples[-1], RATE).usable
+            usable.setdefault(word, []).append(is_usable)
             session = f"{len(samples) - 1:03d} {listing.fields['session'][row]}"
-            yield Recording(samples[-1], word_domain, word, session)
+            yield Recording(samples[-1], word_domain, word, session, is_usable)
 
     rng = np.random.default_rng(crc32(str(listing.fields["speaker"][0]).encode()))
     for phrase in _joined_phrases(name, words, rng):
@@ -174,7 +181,9 @@ def recordings_of_person(name: str, listing: Listing) -> Iterator[Recording]:
             for word in phrase.words
         ]
         joined = join_recordings(pieces, rng, NARROW_STEP if name in CALIBRATION_ONLY else 1)
-        yield Recording(joined, phrase.domain, "-".join(phrase.words), str(phrase.repetition))
+        is_usable = all(usable[word][phrase.repetition] for word in phrase.words)
+        name_of_phrase = "-".join(phrase.words)
+        yield Recording(joined, phrase.domain, name_of_phrase, str(phrase.repetition), is_usable)
 
 
 def _joined_phrases(
@@ -321,7 +330,8 @@ def vectors_of_person(name: str, listing: Listing) -> list[tuple[Any, ...]]:
             snr = float("nan") if quality.snr_db is None else quality.snr_db
             labels = (recording.domain, speaker, recording.phrase, condition)
             facts = (recording.recording_id, pitch, sex, quality.bandwidth_hz, snr)
-            table.append((_extractor().embed(samples), *labels, *facts))
+            vector = _extractor().embed(samples)
+            table.append((vector, *labels, *facts, recording.is_usable))
     return table
 
 
@@ -394,17 +404,41 @@ class LabelledVectors:
         return {**labels, "source_recording": np.array(["|".join(cell) for cell in cells])}
 
 
+def _read_table(folder: Path, name: str) -> dict[str, Any]:
+    """Return the columns of the file of a corpus."""
+    path = folder / f"{name}.npz"
+    if not path.is_file():
+        raise DataError(f"{path} does not exist: run python -m tools.default_model vectors first")
+    with np.load(path) as arrays:
+        return dict(arrays)
+
+
+def refused_recordings(folder: Path) -> list[Json]:
+    """Return the number of recordings per domain, and of those that the commands refuse for lack of speech.
+
+    Joined phrases are refused if one of their recordings is.
+    """
+    counts: list[Json] = []
+    for name in DOMAINS:
+        table = _read_table(folder, name)
+        is_clean = table["condition"] == "clean"
+        for domain in (*DOMAINS[name], NEAR_MATCH_DOMAINS.get(name)):
+            usable = table["usable"][is_clean & (table["domain"] == domain)]
+            if len(usable):
+                refused = np.count_nonzero(~usable)
+                counts.append(
+                    {"domain": domain, "recordings": len(usable), "refused": int(refused)}
+                )
+    return counts
+
+
 def read_labelled_vectors(folder: Path) -> LabelledVectors:
-    """Read the vectors that `write_vectors` wrote into a folder."""
+    """Read the vectors that `write_vectors` wrote into a folder, without recordings that the commands refuse."""
     tables = []
     for name in DOMAINS:
-        path = folder / f"{name}.npz"
-        if not path.is_file():
-            raise DataError(
-                f"{path} does not exist: run python -m tools.default_model vectors first"
-            )
-        with np.load(path) as arrays:
-            table = dict(arrays)
+        table = _read_table(folder, name)
+        is_usable = table.pop("usable")
+        table = {key: column[is_usable] for key, column in table.items()}
         labels = [table[key] for key in ("domain", "speaker", "phrase")]
         cells = np.array(["|".join(cell) for cell in zip(*labels, strict=True)])
 

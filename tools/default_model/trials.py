@@ -25,7 +25,7 @@ from mvplda.decisions import (
 from mvplda.scoring.profiles import Profiles
 from mvplda.scoring.question import Hypothesis, NearMatches, Question
 from mvplda.voice.domain.bandwidth import DIFFERENT_BANDS
-from mvplda.voice.domain.estimator import DomainPLDA
+from mvplda.voice.domain.estimator import RECORDINGS, DomainPLDA
 from mvplda.voice.extractors.recipe import default_recipes
 from tools.default_model.recordings import (
     CALL,
@@ -388,6 +388,7 @@ def fit_calibrator(
     ]
     calibrator, without_amounts = calibrators
     if "phrase" in views:
+        fit_near_matches(calibrator, deployments)
         none = dict.fromkeys(calibrator.measures_, 0.0)
         calibrator.slopes_["phrase"] = without_amounts.slopes_["phrase"] | none
         calibrator.constants_["phrase"] = without_amounts.constants_["phrase"] | none
@@ -398,6 +399,33 @@ def fit_calibrator(
             calibrator.slopes_[view] = dict.fromkeys(calibrator.slopes_[view], 0.0)
             calibrator.constants_[view] = dict.fromkeys(calibrator.constants_[view], 0.0)
     return calibrator
+
+
+def fit_near_matches(calibrator: AmountCalibrator, deployments: Sequence[DeploymentTrials]) -> None:
+    """Fit the LLR of a calibration against near matches, if there are trials of near matches.
+
+    The others are owners' trials with phrases of several words.
+    """
+    if not any(trials.domain in NEAR_DOMAINS for trials in deployments):
+        return
+    samples = [
+        trials.take(
+            (trials.truth == KINDS.index("TC"))
+            | ((trials.truth == KINDS.index("TW")) & (trials.domain in NEAR_DOMAINS))
+        )
+        for trials in deployments
+        if trials.domain not in SINGLE_WORDS
+    ]
+    trials = join_trials(samples)
+    domains = np.repeat([sample.domain for sample in samples], [len(s.truth) for s in samples])
+    assert trials.near_matches is not None
+    calibrator.fit_near_matches(
+        trials.logs,
+        trials.near_matches,
+        trials.truth == KINDS.index("TW"),
+        corpora=domains,
+        measures={RECORDINGS: trials.measures[RECORDINGS]},
+    )
 
 
 def half_llrs(logs: Mapping[Hypothesis, Array], views: Sequence[str]) -> dict[str, Array]:
