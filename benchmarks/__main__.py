@@ -72,6 +72,8 @@ def main(
       io       statistics of files, GB/s by format (minutes)
       intervals  how often 95 % intervals hold the truth in simulated evaluations (minutes)
       extractors  networks from elsewhere that were fetched: multiples of real time
+      certified  certified search against FAISS alone (minutes)
+      verification  stages of a verification from 3 s of sound
       startup  start of commands: CPU seconds, multiples of Python with NumPy, memory
       ranges   statistics by ranges of classes on two workers (minutes)
       growth   exponents of time and memory as each size doubles (minutes)

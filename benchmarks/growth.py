@@ -12,6 +12,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from math import log2
 from typing import Any
 
@@ -40,9 +41,13 @@ OPERATIONS: dict[str, Sizes] = {
     "score a list": {**MODEL, "people": 8000, "tests": 8000, "trials": 500_000},
     "identify": {**MODEL, "people": 100_000},
     "index": {**MODEL, "people": 80_000},
+    "service index": {"people": 20_000},
+    "service search": {"people": 20_000},
     "evaluate": {"trials": 2_000_000},
     "setup": {"people": 16, "recordings": 12, "dimension": 24},
 }
+SERVICE = "service"
+"""First word of operations that need the packages of the service."""
 QUICK = {"fit": {"vectors": 1000, "dimension": 16, "classes": 50, "rank": 4, "views": 1}}
 CACHES = "linear work on arrays that outgrow the caches of a processor that others use as well"
 REASONS = {
@@ -54,6 +59,8 @@ REASONS = {
     ("identify", "people"): CACHES,
     ("index", "rank"): CACHES,
     ("index", "people"): CACHES,
+    ("service index", "people"): CACHES,
+    ("service search", "people"): CACHES,
     ("evaluate", "trials"): "sorting takes n log n; " + CACHES,
     ("setup", "people"): "held-out trials are pairs of people",
     ("setup", "recordings"): "held-out trials are pairs of recordings",
@@ -103,6 +110,8 @@ def prepare(operation: str, sizes: Sizes) -> Work:
         return lambda: evaluate(scores, kinds)
     if operation == "setup":
         return _prepare_setup(sizes)
+    if operation.startswith(SERVICE):
+        return _prepare_service(operation, sizes)
     model = fitted(sizes)
     X = drawn(sizes["people"], sizes["dimension"], 1)
     if operation == "enrol":
@@ -135,6 +144,33 @@ def _prepare_setup(sizes: Sizes) -> Work:
         "phrase": np.array([f"p{k}" for k in phrases]),
     }
     return lambda: setup_vectors(X, labels, blocks={"a": d})
+
+
+def _prepare_service(operation: str, sizes: Sizes) -> Work:
+    """Return the work of the service's memory of voices: its vectors for the default model, or one search."""
+    from mvplda.model_files import load_model
+    from mvplda.serve.cells import Cell
+    from mvplda.serve.model import Model
+    from mvplda.serve.voice_memory import HalfSums, VoiceBlock
+    from mvplda.voice.default_model import DEFAULT_MODEL
+
+    model = Model(load_model(DEFAULT_MODEL))
+    rng = np.random.default_rng(0)
+    people = sizes["people"]
+    weights = rng.integers(1, 4, people).astype(np.float64)
+    sums = HalfSums.empty(people, model.rank)
+    for start in range(0, people, 1000):
+        rows = slice(start, min(start + 1000, people))
+        evidence = 50 * rng.standard_normal((rows.stop - start, model.rank))
+        sums.put(rows, np.sqrt(weights[rows, None]) * evidence, weights[rows])
+    ids = [f"p{number}" for number in range(people)]
+    if operation == "service index":
+        return lambda: VoiceBlock(ids, sums).index(model)
+    block = VoiceBlock(ids, sums)
+    evidence = np.round(50 * rng.standard_normal(model.rank)).astype(np.int64)
+    test = model.side([[Cell("", evidence, 1)]], False)
+    block.llrs(model, test)
+    return lambda: block.llrs(model, test)
 
 
 def peak_mib(work: Work) -> float:
@@ -185,6 +221,7 @@ def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
     rows = [
         growth(operation, usual, axis, 1 if operation == "setup" else min(rounds, 3))
         for operation, usual in (QUICK if quick else OPERATIONS).items()
+        if not operation.startswith(SERVICE) or find_spec("sqlalchemy")
         for axis in usual
     ]
     return {
