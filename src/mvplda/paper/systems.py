@@ -42,8 +42,8 @@ MAX_COMPONENTS = 150
 MAX_VIEW_RANK, MAX_CELL_RANK = 40, 120
 """Maximum rank of the loadings of a view, and of the cells (speaker with phrase), in the interaction model."""
 STRENGTH, KNOWN_STRENGTH = 0.6, 0.2
-"""Strength of the isotropic prior of speakers, cells and noise, and that of views whose test classes occur in
-training."""
+"""Strength of the isotropic prior of speakers, noise and combinations of speaker and phrase, and that of views whose
+test classes occur in training."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def fit_band_weights(evidence: Array, is_narrow: BoolArray, domains: Names) -> A
 def narrow_probability(profiles: Profiles, weights: Array) -> Array:
     """Return the (P,) probability per profile that its recordings have a narrow band.
 
-    profiles : P profiles, whose evidence is averaged over their recordings
+    profiles : P profiles, whose projected vectors are averaged over their recordings
     weights : (D + 1,) weights from `fit_band_weights`
     """
     starts = np.searchsorted(profiles.owner, np.arange(len(profiles)))

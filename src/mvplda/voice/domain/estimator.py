@@ -76,7 +76,7 @@ def _total_seconds(profiles: Profiles, column: int) -> Array:
     """Return the (P,) total seconds of the recordings of each profile.
 
     profiles : P profiles
-    column : column of the evidence `profiles.y` with the sum of the seconds per cell
+    column : column of `profiles.y` with the sum of the seconds of each row's recordings
     """
     starts = np.searchsorted(profiles.owner, np.arange(len(profiles)))
     sums = np.add.reduceat(to_host(profiles.y[:, column]), starts)
@@ -265,7 +265,7 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         return self
 
     def _reset_domain(self) -> None:
-        """Set the domain to its prior and forget the known classes."""
+        """Set the effect of the recording domain to its prior, and remove the known classes of enrolled profiles."""
         self.shift_ = np.zeros_like(self.mean_)
         self.domain_variances_ = {
             name: self._prior_domain_variance(name) for name, _, _ in self._columns()
@@ -275,7 +275,10 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         self.class_variances_ = {}
 
     def _prior_domain_variance(self, name: str) -> float:
-        """Return the variance of a block's domain effect before anything is enrolled, summed over columns."""
+        """Return the variance of the recording domain's effect before anything is enrolled, summed over columns.
+
+        name : block, the columns of one extractor
+        """
         delta = self.variances_[name]["domain"]
         # profiles separate the classes of the first view; other classes have no labels yet
         return delta if self._is_first_view(name) else min(delta, MAX_UNNAMED_VARIANCE)
@@ -287,9 +290,10 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
     # -- evidence and the domain -----------------------------------------------
 
     def project(self, vectors: AnyArray) -> AnyArray:
-        """Return the evidence of vectors: each block without its channel directions, scaled to length 1.
+        """Remove channel directions from vectors, and scale the columns of each extractor to length 1.
 
-        Blocks of points are scaled per point instead. The result does not depend on the domain.
+        If an extractor represents recordings by points in time, each point is scaled instead. The result (evidence)
+        does not depend on the enrolled profiles.
 
         Parameters
         ----------
@@ -320,7 +324,10 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         return concatenate_columns(projected)
 
     def with_domain_as_prior(self) -> Self:
-        """Return a copy that uses the mean of the current domain as the training mean, and thus as its prior."""
+        """Return a copy that starts every later adaptation (`deployed`) from the recording domain of this model.
+
+        The posterior mean of the current domain becomes the training mean of the copy.
+        """
         # fitted attributes are shared: nothing writes to them
         other = copy(self)
         other.mean_ = self.mean_ + self.shift_
@@ -328,10 +335,11 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         return other
 
     def deployed(self, profiles: Profiles | None) -> Self:
-        """Return a copy of the model that is adapted to the domain of the enrolled profiles.
+        """Return a copy of the model that is adapted to the recording domain of the enrolled profiles.
 
-        The posterior of the domain is exact under the model's variances, given a sample of at most `MAX_CELLS` enrolled
-        cells. Names of classes are used if they explain the cells at least as well as separate classes, one per cell.
+        The posterior of the domain (language, microphones, rooms) is exact under the model's variances, given a sample
+        of at most `MAX_CELLS` enrolled cells, combinations of a speaker and a phrase. Names of phrases are used if they
+        explain the cells at least as well as separate phrases, one per cell.
 
         Parameters
         ----------
@@ -372,7 +380,8 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         Parameters
         ----------
         view : view of the classes
-        groups, posteriors : groups of enrolled cells, and posteriors of the classes that were estimated from each group
+        groups : groups of enrolled cells (combinations of a speaker and a phrase)
+        posteriors : posteriors of the classes, per group from which they were estimated
         """
         classes = [group.classes_to_estimate(view) for group in groups]
         pairs = list(zip(posteriors, classes, strict=True))
@@ -472,7 +481,7 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
     def evidence_measures(
         self, enrol: Profiles, test: Profiles, pairs: IntArray | None
     ) -> dict[str, Array] | None:
-        """Return measures of the amount of evidence per trial, which a calibration may use.
+        """Return measures of each trial's quality, which a calibration may use.
 
         They are the logarithm of the seconds of the test, the logarithm of the number of enrolled recordings and, after
         `fit_bandwidth`, the probability that the two sides have different bandwidths.
@@ -484,7 +493,7 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
 
         Returns
         -------
-        {name: value per trial}; None if no block stores the seconds of recordings (blocks of points do)
+        {name: value per trial}; None if no columns have the seconds of recordings, as those of `points` do
         """
         for name in self._matchers():
             column = self._block_columns()[name].stop - 1
@@ -537,7 +546,7 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         return {name: PhraseMatcher(**settings) for name, settings in (self.points or {}).items()}
 
     def _block_columns(self) -> dict[str, slice]:
-        """Return the columns of each block in the vectors, {block: slice}, blocks of points included."""
+        """Return the columns of each extractor in the vectors, {block: slice}."""
         stops = np.cumsum([columns for columns, _ in self.blocks.values()]).tolist()
         return {
             name: slice(stop - columns, stop)
@@ -561,9 +570,9 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         return {**super().describe(), "views": list(self.views_), "blocks": blocks}
 
     def _key(self) -> str:
-        """Return a hash of the trained mean and the blocks' names, the same for every domain of deployment.
+        """Return a hash of the training mean and the names of the blocks, which profiles store.
 
-        Profiles store it, so that they fit this model before and after `deployed`.
+        It is the same before and after `deployed`, so that profiles remain valid.
         """
         blocks = list(self.blocks)
         mean = self._snapshot("mean_")

@@ -21,18 +21,20 @@ from .posterior import (
 )
 
 MAX_CELLS = 600
-"""Maximum number of cells per linear system. A domain is estimated from a sample of this size, because more cells make
-no difference; known classes are estimated in groups of this size."""
+"""Maximum number of cells (combinations of a speaker and a phrase) per linear system. The effect of a recording domain
+is estimated from a sample of this size, because more cells make no difference; the means of phrases are estimated in
+groups of this size."""
 
 MAX_NAMED_CELLS = 400
-"""Maximum number of cells per group that belong to the classes to estimate; the rest of `MAX_CELLS` are cells of other
-classes, from which the domain is estimated."""
+"""Maximum number of cells (combinations of a speaker and a phrase) per group that belong to the phrases to estimate;
+the group is filled up to `MAX_CELLS` with cells of other phrases."""
 
 MIN_CELLS_PER_CLASS = 8
-"""Lower limit of the maximum number of cells per class, used if not all cells fit into one group."""
+"""Number of speakers per phrase from which the phrase is estimated if there are many phrases; more if there are few."""
 
 NAME_TOLERANCE = 1e-9
-"""Rounding error of the evidence: names are used unless one class per cell fits better by more than this."""
+"""Rounding error of log-likelihoods. Names of phrases are used unless the enrolled recordings are more likely, by more
+than this, if every speaker has separate phrases."""
 
 NEAREST_CLASSES = 8
 """Number of known classes that a trial considers as alternatives to the class of the profile. Each costs time."""
@@ -48,16 +50,16 @@ def sample_rows(rows: IntArray, max_rows: int) -> IntArray:
 def class_blocks(
     profiles: Profiles, cells: EnrolledCells, sample: IntArray, views: tuple[str, ...], view: str
 ) -> list[EnrolledCells]:
-    """Return groups of cells from which the named classes of a view are estimated.
+    """Return groups of enrolled cells from which named classes, such as phrases, are estimated.
 
-    Time grows with the cube of the number of cells in one solve. More than `MAX_CELLS` cells are therefore split into
-    groups. Each class is in one group, with as many of its cells as make a difference, and cells of other classes
-    fill the group up.
+    A cell is one combination of classes, such as one speaker with one phrase. Time grows with the cube of the number
+    of cells in one solve. More than `MAX_CELLS` cells are therefore split into groups. Each class is in one group,
+    with as many of its cells as make a difference, and cells of other classes fill the group up.
 
     Parameters
     ----------
     profiles : enrolled profiles, with one row per cell
-    cells : cells from which the domain is estimated
+    cells : cells from which the recording domain is estimated
     sample : rows of these cells in the profiles
     views : views of the model
     view : view whose classes are estimated
@@ -115,9 +117,10 @@ def _pack(sizes: IntArray, max_total: int) -> list[IntArray]:
 def adapt_block(
     block: Block, cells: EnrolledCells, groups: list[EnrolledCells]
 ) -> tuple[DomainPosterior, list[ClassPosteriors]]:
-    """Compute the posterior of the domain and the posteriors of the named classes.
+    """Compute the posterior of the recording domain, and the posteriors of named classes such as phrases.
 
-    Names of classes are used if they explain the cells at least as well as separate classes, one per cell.
+    Names are used if they explain the enrolled cells (combinations of a speaker and a phrase) at least as well as
+    separate classes, one per cell.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ SESSION_VARIANCE_RATIO = 0.33
 Measured on the corpus C-VAU, whose sessions are months apart; the other corpora have one session per person."""
 
 MIN_MEAN_SQUARE = 0.05
-"""Lower limit of the mean square distance of unit-length vectors from the centre of their domain."""
+"""Lower limit of the mean square distance of unit-length vectors from the mean of their recording domain."""
 
 MIN_PEOPLE_PER_PHRASE = 4
 """Minimum number of people for using the name of a phrase if everybody says the same one: with fewer people, the effect
@@ -109,7 +109,7 @@ class EnrolledCells:
 
     @classmethod
     def of(cls, profiles: Profiles, rows: IntArray, views: tuple[str, ...]) -> Self:
-        """Return the cells of the profiles in the given rows.
+        """Return the cells (such as one speaker with one phrase) of the profiles in the given rows.
 
         Parameters
         ----------
@@ -158,7 +158,7 @@ class EnrolledCells:
         return np.asarray(V)
 
     def without_names(self, view: str) -> Self:
-        """Return a copy in which each cell is a separate, unnamed class of a view."""
+        """Return a copy in which the classes of a view have no names: each cell is a separate class."""
         same = {**self.same, view: np.eye(len(self.weights), dtype=bool)}
         return replace(self, same=same, names={**self.names, view: []})
 
@@ -174,11 +174,12 @@ class EnrolledCells:
 
 
 def domain_posterior(block: Block, cells: EnrolledCells) -> DomainPosterior:
-    """Compute the posterior of the domain from enrolled cells, in the scale of the unit-length vectors.
+    """Compute the posterior of the effect that a recording domain (language, microphones, rooms) has on vectors.
 
-    Let x be the C cell means, V their covariance within a domain, m the training mean, delta the variance between
-    domains and 1 a vector of ones. The posterior precision is p = 1/delta + 1'V^-1 1, and the centre of the domain is
-    m + 1'V^-1 (x - m) / p. V counts people and phrases that recur once, however many recordings they have.
+    A cell is one combination of classes, such as one speaker with one phrase. Let x be the means of the C enrolled
+    cells, V their covariance within a domain, m the training mean, delta the variance between domains and 1 a vector of
+    ones. The posterior precision is p = 1/delta + 1'V^-1 1, and the centre of the domain is m + 1'V^-1 (x - m) / p.
+    Because of V, people and phrases count once, however many recordings they have.
 
     Parameters
     ----------
@@ -200,11 +201,11 @@ def domain_posterior(block: Block, cells: EnrolledCells) -> DomainPosterior:
 def class_posteriors(
     block: Block, cells: EnrolledCells, domain: DomainPosterior
 ) -> ClassPosteriors:
-    """Compute the posteriors of the named classes of the block's view, from cells scaled about the domain.
+    """Compute the posteriors of named classes, such as phrases, from enrolled cells scaled about their domain.
 
-    Let z be the scaled cell means, r the training mean in this scale, and K the covariance of the cells with the
-    domain included. A class with the prior variance s and the covariance k with the cells has the posterior mean
-    r + k'K^-1 (z - r) and the posterior variance s - k'K^-1 k.
+    Let z be the scaled means of the cells, r the training mean in this scale, and K the covariance of the cells,
+    including that of their domain. A class with the prior variance s and the covariance k with the cells has the
+    posterior mean r + k'K^-1 (z - r) and the posterior variance s - k'K^-1 k.
 
     Parameters
     ----------
@@ -258,12 +259,12 @@ def scale_about(means: AnyArray, centre: AnyArray) -> tuple[AnyArray, AnyArray]:
     Parameters
     ----------
     means : (n, D) means of groups of unit-length vectors
-    centre : (D,) centre k of the domain
+    centre : (D,) vector to subtract, such as the mean of a recording domain
 
     Returns
     -------
     (n, D) scaled means, and (n,) mean square distances of each group's vectors from the centre, before scaling
     """
-    # every vector has length 1, so the mean square distance follows from the mean u of a group: 1 - 2 u'k + k'k
+    # every vector has length 1, so the mean square distance follows from a group's mean u and the centre k
     squares = 1.0 - 2.0 * (means @ centre) + centre @ centre
     return (means - centre) / squares[:, None].clip(min=1e-6) ** 0.5, squares

@@ -20,7 +20,7 @@ MAX_VARIANCE = 4.0
 """Upper bound of any variance of unit-length vectors."""
 
 MAX_CACHED_TERMS = 2**10
-"""Maximum number of cached terms; the cache has one per known class and numbers of recordings and sessions."""
+"""Maximum number of cached terms; there is one per known phrase and numbers of recordings and sessions."""
 
 
 class UnitSide(NamedTuple):
@@ -62,7 +62,7 @@ class ColumnVariances(NamedTuple):
         Parameters
         ----------
         totals : variances of one extractor in `DomainPLDA.variances_`
-        domain : posterior variance of the domain, summed over columns
+        domain : posterior variance of the recording domain's effect, summed over columns
         columns : number of columns
         """
         session = totals["other"] + totals["cell"] + SESSION_VARIANCE_RATIO * totals["own"]
@@ -81,9 +81,10 @@ class ColumnVariances(NamedTuple):
 class UnitTerms:
     """Log-likelihood ratios (pair terms) of enrolment and test for the view that one extractor models.
 
-    The posterior of the domain is given. A test of a known class with the posterior mean m has the mean m. If the
-    enrolled mean e is of this class, too, the test has the mean m + g (e - m), because each person says a phrase
-    differently. Here g = (cell variance / number of sessions) / (variance of e about its class).
+    The posterior of the recording domain is given. A test of a known class (such as a phrase enrolled by name) has the
+    posterior mean m of the class as its mean. If the enrolled mean e is of this class, too, the test has the mean
+    m + g (e - m), because each person says a phrase differently. Here g = (variance of a speaker's way to say a
+    phrase / number of sessions) / (variance of e about its class).
 
     Parameters
     ----------
@@ -140,7 +141,7 @@ class UnitTerms:
     def side_terms(
         self, side: list[UnitSide], training_classes: TrainingClasses
     ) -> list[QuadraticTerm]:
-        """Return the LLR of each class of a side being its known class instead of an unknown one.
+        """Return the LLR of each class of a side being a known class, such as a named phrase, against an unknown one.
 
         For the mean x of the recordings it is log N(x; m, v) - log N(x; 0, u), where m and v are mean and variance
         given the known class, and u is the variance for an unknown class. Classes without a known class have no term.

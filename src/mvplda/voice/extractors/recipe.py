@@ -165,7 +165,7 @@ class DefaultModelBlock:
     Attributes
     ----------
     order : position of the extractor's columns in the model's vectors, from 1; 0: not part of the default model
-    domain_variance : variance between domains (`delta` of `DomainPLDA`)
+    domain_variance : variance between recording domains such as corpora (`delta` of `DomainPLDA`)
     weight : factor on the extractor's log-likelihoods, below 1 because its columns have correlated noise
     """
 
