@@ -216,7 +216,7 @@ def test_questions_and_changes_at_once(vectors):
 
 
 def test_without_postgresql_or_its_extension_it_says_what_is_missing(tmp_path, postgres):
-    with pytest.raises(ParameterError, match="needs PostgreSQL, and the database is SQLite"):
+    with pytest.raises(ParameterError, match="needs PostgreSQL, but the database is SQLite"):
         Service(sqlite_store(tmp_path), MASTER_KEY, Model(make_bundle(1)), BY_VECTORS)
     if service_postgres.has_extension(postgres.programs, "vector"):
         pytest.skip("this PostgreSQL has pgvector")

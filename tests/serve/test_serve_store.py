@@ -82,7 +82,7 @@ def test_tables_with_data_are_brought_to_the_next_version(kind, tmp_path, reques
                 assert rows == [{"id": name, "colour": "blue"}]
                 check_person(bench, name)
     # a service of the version before leaves it alone
-    with pytest.raises(FileFormatError, match=r"another version .*upgrade mvplda"):
+    with pytest.raises(FileFormatError, match=r"a newer version .*upgrade mvplda"):
         Store(url)
 
 

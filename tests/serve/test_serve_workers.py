@@ -107,7 +107,7 @@ def test_a_worker_that_was_killed_comes_back_when_the_model_does(tmp_path):
         # one of them is multiprocessing's own tracker
         serving = [pid for pid in children(server.process.pid) if is_worker(pid)]
         os.kill(serving[0], signal.SIGKILL)
-        wait_for_line(tmp_path, "a worker cannot start")
+        wait_for_line(tmp_path, "a worker process cannot start")
         assert "died" in " ".join(messages(tmp_path))
         # the other one answers
         assert client("GET", "health")["status"] == "ok"

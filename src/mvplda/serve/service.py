@@ -1,4 +1,4 @@
-"""Operations of the service, independent of HTTP: each runs in one transaction of the database."""
+"""Operations of the service without HTTP: each of them runs in one transaction of the database."""
 
 from __future__ import annotations
 
@@ -35,18 +35,30 @@ from .verifier import Attempt, Verifier
 log = logging.getLogger("mvplda.serve")
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
-# Errors of a database that does not answer, or not in time.
+# Errors of a database that does not answer in time.
 NO_ANSWER = (OperationalError, InterfaceError, PoolTimeout)
-# Seconds after which marks of damaged profiles are stored again that could not be stored.
+# Seconds before another try to store marks of damaged profiles.
 MARK_S = 1.0
-# Times that an operation is tried that other people's damaged rows stop.
+# Number of tries of an operation that fails because of damaged rows of other profiles.
 REPEATS = 3
-# Seconds between two deletions of rows that are too old to be stored.
+# Seconds between two deletions of expired rows, such as old audit entries.
 CLEAN_UP_S = 3600.0
 
 
 class Service:
-    """Operations of the endpoints: models, profiles and verification on top of the database."""
+    """Operations of the service on one database: profiles, verification, identification and audit.
+
+    Parameters
+    ----------
+    store : database
+    master : master keys, or the only master key
+    model : model and extractor
+    settings : settings of the service; None: defaults and environment
+
+    Raises
+    ------
+    ParameterError : if a master key of the database is missing
+    """
 
     def __init__(
         self,
@@ -78,19 +90,28 @@ class Service:
     def process(
         self, data: bytes, prompt: tuple[str, ...] = (), *, detects_spoofs: bool = True
     ) -> ProcessedRecording:
-        """Return the vector of a recording, or the reason why there is none.
+        """Return the vector and quality of a recording, or the reason for which it cannot be used.
 
-        prompt : words to look for
+        Parameters
+        ----------
+        data : bytes of an audio file
+        prompt : prompted words, whose probability is computed; empty: none
         detects_spoofs : whether to use the detector of spoofs, if the service has one
+
+        Raises
+        ------
+        Problem : 422 if the service has no extractor
         """
         extractor = self.model.extractor
         if extractor is None:
-            raise Problem(422, "no-extractor", "this service has no extractor: send vectors")
+            detail = "this service has no extractor and cannot read sound: send a vector in JSON"
+            raise Problem(422, "no-extractor", detail)
         text_model = self.model.text_model
         detector = self._detector if detects_spoofs else None
         return process_recording(extractor, data, self.settings, text_model, prompt, detector)
 
     def accept_vector(self, vector: ArrayLike) -> ProcessedRecording:
+        """Return a (width,) vector of the extractor as a processed recording; raise a `Problem` if it is impossible."""
         return ProcessedRecording(self.model.check_vector(vector))
 
     # -- transactions --------------------------------------------------------
@@ -102,7 +123,10 @@ class Service:
         *arguments: Arguments.args,
         **options: Arguments.kwargs,
     ) -> Result:
-        """Run an operation in one transaction: it is stored completely or not at all."""
+        """Return operation(transaction, *arguments), run in one transaction that an exception undoes.
+
+        caller : caller in the audit entries of the transaction
+        """
         self._clean_up()
 
         def run() -> Result:
@@ -119,7 +143,11 @@ class Service:
         *arguments: Arguments.args,
         **options: Arguments.kwargs,
     ) -> Result:
-        """Run an operation in one transaction, or return the stored answer if its call came before."""
+        """Return operation(transaction, *arguments), run in one transaction, or the stored answer to a repeated call.
+
+        call : call with an Idempotency-Key, whose answer is stored; None: nothing is stored
+        caller : caller in the audit entries of the transaction
+        """
 
         def run_once(work: Transaction) -> Result:
             stored = self.idempotency.claim(work, call)
@@ -132,14 +160,15 @@ class Service:
         return self.change(caller, run_once)
 
     def stored_answer(self, call: IdempotentCall) -> Answer | None:
-        """Return the stored answer of a call; None if it is new."""
+        """Return the stored answer to a call with an Idempotency-Key; None if the call is new."""
         with self.store.read() as work:
             return self.idempotency.find(work, call)
 
     def _run(self, operation: Callable[[], Result]) -> Result:
-        """Run an operation, and mark the damage that it found.
+        """Return operation(), and mark the damaged profiles that it found.
 
-        It is repeated if damaged rows of others or a change of the master key stopped it.
+        The operation is repeated if damaged rows of other profiles or a change of the master key stopped it. After
+        `REPEATS` tries, a `Problem` (503) is raised.
         """
         try:
             for _ in range(REPEATS):
@@ -148,13 +177,20 @@ class Service:
                 self.mark_damaged()
         finally:
             self.mark_damaged()
-        detail = "the database cannot read its rows: nothing was changed"
+        detail = (
+            "the database cannot read some of its rows: nothing was changed. Its operator should run mvplda "
+            "serve check"
+        )
         raise Problem(503, "database", detail, wait=2)
 
     def verify(self, attempts: Sequence[Attempt]) -> list[VerifyReply | Exception]:
         """Decide attempts on different profiles in one transaction.
 
-        If that fails as a whole, each attempt is decided separately, so that one failure does not affect the others.
+        If the transaction fails, each attempt is decided separately, so that one failure does not affect the others.
+
+        Returns
+        -------
+        the reply to each attempt, or the exception with which it is refused, in the order of the attempts
         """
         try:
             return [*self.change(SERVICE, self.verifier.verify, attempts)]
@@ -167,17 +203,17 @@ class Service:
         return [outcome for attempt in attempts for outcome in self.verify([attempt])]
 
     def identify(self, *arguments: Any) -> IdentifyReply:
-        """Identify a speaker; see `SpeakerSearch.identify`."""
+        """Return the result of `SpeakerSearch.identify`, and mark damaged profiles that it finds."""
         return self._run(partial(self.index.identify, *arguments))
 
     def warm(self) -> None:
-        """Compute the domain and load the voices, so that the first request is not slow."""
+        """Adapt the model to its domain and load all voices, so that the first request is not slow."""
         self._run(self.index.warm)
 
     def mark_damaged(self) -> None:
-        """Mark profiles whose data were found damaged, so that all processes leave them out.
+        """Mark profiles in the database whose data were found to be unreadable, so that all processes leave them out.
 
-        Marks that cannot be stored now, because the row is locked or the database fails, are stored later.
+        Marks that cannot be stored now, because a row is locked or the database fails, are stored by a later call.
         """
         found = self.templates.take_damage()
         if not found:
@@ -190,7 +226,9 @@ class Service:
             with self.store.write() as work:
                 done = mark_profiles(work, found)
         except (DBAPIError, PoolTimeout, Problem):
-            log.exception("damaged profiles are not marked yet")
+            log.exception(
+                "damaged profiles cannot be marked in the database now: next try in %g s", MARK_S
+            )
         later = {name: what for name, what in found.items() if name not in done}
         if later:
             self._mark_at = time.monotonic() + MARK_S
@@ -199,7 +237,19 @@ class Service:
     def erase(
         self, name: str, state: str, caller: Caller, call: IdempotentCall | None = None
     ) -> ProfileReply:
-        """Erase a profile from the database and from its log."""
+        """Erase a profile from the database and from SQLite's write-ahead log.
+
+        Parameters
+        ----------
+        name : id of the profile
+        state : "opted_out" keeps name and consent; "deleted" erases them too
+        caller : caller in the audit
+        call : call with an Idempotency-Key; None: the request has none
+
+        Raises
+        ------
+        Problem : 404 or 410 if there is no such profile, 503 if the erasure is not complete
+        """
         try:
             reply = self.change_once(call, caller, self.profiles.erase, name, state)
         except (DBAPIError, PoolTimeout, Problem) as error:
@@ -213,27 +263,27 @@ class Service:
         return reply
 
     def _unfinished_erasure(self, name: str) -> Problem | None:
-        """Return the problem of an erasure that failed; None if nothing was changed.
+        """Return the problem of an erasure that failed half-way; None if nothing was changed.
 
-        A data key in a database of its own is destroyed first, and that is not undone.
+        Data keys in a database of their own are destroyed first, and a failure afterwards does not undo that.
         """
         if self.store.key_database is self.store.database:
             return None
         try:
             is_destroyed = self.store.get_key(name) is None
         except (DBAPIError, PoolTimeout):
-            detail = "the databases do not answer: it is unknown whether the voice is erased, send the call again"
+            detail = "the databases do not answer: it is unknown whether the voice is erased; send the call again"
             return Problem(503, "erasure", detail, wait=2)
         if not is_destroyed:
             return None
         detail = (
-            "the voice is erased, because its data key is destroyed; the name and the record are not erased yet: "
+            "the voice is erased, because its data key is destroyed; the name and other data are not erased yet: "
             "send the call again"
         )
         return Problem(503, "erasure", detail, wait=2)
 
     def refuse(self, caller: Caller, problem: Problem) -> None:
-        """Record in the audit that a call was refused, because its API key exceeded a limit.
+        """Count a call that was refused because its API key exceeded a limit; counts are later written to the audit.
 
         problem : the answer to the call; refusals of one kind are counted together
         """
@@ -241,7 +291,7 @@ class Service:
             count_refusal(work, problem.kind)
 
     def describe(self) -> ModelInfo:
-        """Return the answer of GET /v1/model: the model, and its default operating point."""
+        """Return the answer to GET /v1/model: the model, and the thresholds that decide by default."""
         point = self.verifier.point()
         return ModelInfo(
             **dict(self.model.describe()),
@@ -251,16 +301,23 @@ class Service:
         )
 
     def usual_far(self) -> float | None:
-        """Return the share of impostors that is accepted unless a call chooses another one."""
+        """Return the share of impostors that may be accepted if a call chooses none; None: the model has none."""
         return self.settings.far or self.verifier.point().far
 
     def find_audit(self, top: int, after: int, **columns: str | None) -> AuditPage:
-        """Return one page of the audit, newest first, filtered by values of columns."""
+        """Return one page of the audit, newest first, including refusals that were only counted so far.
+
+        Parameters
+        ----------
+        top : largest number of entries
+        after : id of the last entry of the page before; entries with smaller ids are returned
+        columns : {column: value} that the entries must have; None: any value
+        """
         query = sa.select(AUDIT).where(AUDIT.c.id < after)
         for column, value in columns.items():
             if value is not None:
                 query = query.where(AUDIT.c[column] == value)
-        # one more than asked for shows whether there is a next page
+        # one row more than `top` shows whether there is a next page
         query = query.order_by(AUDIT.c.id.desc()).limit(top + 1)
         self.write_refusals()
         with self.store.read() as work:
@@ -269,7 +326,7 @@ class Service:
         return AuditPage(items=items, next=items[-1].id if len(rows) > top else None)
 
     def write_refusals(self) -> None:
-        """Write counted refusals to the audit."""
+        """Write the refusals that were counted so far to the audit."""
         with self.store.read() as work:
             if not has_refusals(work):
                 return
@@ -277,13 +334,13 @@ class Service:
             write_refusals(work)
 
     def verify_audit(self) -> AuditReport:
-        """Compare all entries of the audit with their chains."""
+        """Verify the hashes and numbers of all entries of the audit."""
         assert self.store.audit is not None
         with snapshot(self.store) as work:
             return self.store.audit.verify(work)
 
     def _clean_up(self) -> None:
-        """Write refusals that were counted, once per minute; delete rows that are too old, once per hour."""
+        """Write counted refusals to the audit once per minute, and delete expired rows once per hour."""
         now = time.monotonic()
         if now >= self._write_at:
             self._write_at = now + WRITE_S

@@ -18,7 +18,10 @@ LOCAL_HOSTS = ("127.0.0.1", "::1", "[::1]", "localhost")
 
 
 class Settings(BaseSettings):
-    """Settings of the service, from options or environment variables."""
+    """Settings of the service, from options of ``mvplda serve`` or environment variables.
+
+    Each attribute is one setting; its docstring is the help text of the option.
+    """
 
     model_config = SettingsConfigDict(
         env_prefix="MVPLDA_", frozen=True, env_ignore_empty=True, use_attribute_docstrings=True
@@ -26,43 +29,43 @@ class Settings(BaseSettings):
 
     # -- service and data
     host: str = "127.0.0.1"
-    """Address to listen at; API keys are required unless it is a local address."""
+    """Address that the service listens at. API keys are required unless it is an address of this machine only."""
     port: int = Field(default=8765, ge=1, le=65535)
     """Port that the service listens at."""
     role: Literal["all", "verify", "identify"] = "all"
-    """Endpoints of this instance: verification of a claimed person, identification, or both."""
+    """Decisions that this instance makes: verification of a claimed person, identification, or both."""
     search: Literal["memory", "pgvector"] = "memory"
-    """Search of identification: in memory, or in PostgreSQL with the extension pgvector, which then stores voice
-    vectors that are rotated but not encrypted."""
+    """Where identification searches for a voice: in memory, or in PostgreSQL with the extension pgvector. The latter
+    stores voice vectors that are rotated but not encrypted."""
     data: Path = Path("mvplda-data")
     """Folder of the database and the master key."""
     database: str | None = None
     """Database of profiles, such as postgresql://user@host/name. Default: SQLite in the data folder."""
     key_database: str | None = None
-    """Database of the data keys, to be left out of back-ups. Default: keys.sqlite in the data folder, or the
-    database of profiles if that is PostgreSQL."""
+    """Database of the keys that encrypt profiles, to be left out of back-ups. Default: keys.sqlite in the data folder,
+    or the database of profiles if that is PostgreSQL."""
     model: Path | None = None
-    """Model file. Default: the default model."""
+    """Model file, or folder of mvplda setup. Default: the default model."""
     extractors: Annotated[tuple[str, ...], NoDecode] = ()
-    """Extractors of the model's vectors; the vectors of several extractors are concatenated."""
+    """Extractors that compute the model's vectors; the vectors of several extractors are concatenated."""
     demo: bool = False
     """Serve the DEMONSTRATION network, which must never decide about people."""
     workers: int = Field(default=1, ge=1, le=64)
-    """Processes that share the port."""
+    """Number of processes that share the port."""
 
     # -- decisions
     far: float | None = Field(default=None, gt=0, lt=1)
-    """Share of impostors that may be accepted, if a call does not set it. Default: that of the model, else 0.01."""
+    """Share of impostors that may be accepted if a call does not set it. Default: that of the model, else 0.01."""
     spoof_prior: float = Field(default=0.25, gt=0, lt=1)
-    """Share of spoofs among non-targets, for calls with the LLR of a countermeasure."""
+    """Assumed share of spoofed voices among trials to be rejected, for calls with the LLR of a countermeasure."""
     detector: bool = False
     """Detect replays and resynthesis by the detector of the package; it misses many, see docs/attacks.md."""
     require: Literal["none", "challenge", "countermeasure", "either"] = "none"
     """Protection against replayed and synthetic voices that each verification must have."""
     lock_after: int = Field(default=5, ge=1)
-    """Rejections in a row that lock a profile."""
+    """Number of rejections in a row that locks a profile."""
     lock_s: float = Field(default=60.0, ge=0)
-    """Seconds of the first lock; doubled by each further rejection."""
+    """Duration of the first lock in seconds; doubled by each further rejection."""
     challenge_s: float = Field(default=60.0, gt=0)
     """Seconds before a challenge expires."""
 
@@ -75,7 +78,7 @@ class Settings(BaseSettings):
     most_enrolments: int = Field(default=50, ge=1)
     """Maximum number of recordings per profile."""
     least_llr: float = -1.0
-    """Minimum LLR of an enrolment against earlier recordings, in voice and phrase; others are refused."""
+    """Minimum LLR of a new enrolment with earlier recordings, for voice and for phrase; below it, it is refused."""
     expire_days: float = Field(default=365.0, gt=0)
     """Days after which an unused profile expires."""
     keep_vectors: bool = True
@@ -85,7 +88,7 @@ class Settings(BaseSettings):
     marks_days: float = Field(default=90.0, gt=0)
     """Days during which a repeated recording is detected."""
     audit_days: float = Field(default=730.0, gt=0)
-    """Days for which the audit is kept."""
+    """Days for which audit entries are stored."""
 
     # -- sound
     longest_s: float = Field(default=15.0, gt=0)
@@ -105,11 +108,11 @@ class Settings(BaseSettings):
     most_bytes: int = Field(default=4 * 2**20, gt=0)
     """Largest body of a request, in bytes."""
     at_once: int = Field(default=4, ge=1)
-    """Recordings processed at the same time."""
+    """Number of recordings that are processed at the same time."""
     waiting: int = Field(default=64, ge=0)
-    """Recordings that may wait; further requests are answered with status 503."""
+    """Number of recordings that may wait to be processed; further requests are answered with status 503."""
     threads: int = Field(default=8, ge=1)
-    """Threads that use the database at the same time."""
+    """Number of threads that use the database at the same time."""
     connections: int = Field(default=2000, ge=1)
     """Maximum number of open connections; beyond it, the oldest without a complete request are closed."""
     header_s: float = Field(default=10.0, gt=0)
@@ -117,17 +120,17 @@ class Settings(BaseSettings):
     body_s: float = Field(default=30.0, gt=0)
     """Time limit for the body of a request, in seconds."""
     body_memory: int = Field(default=128 * 2**20, gt=0)
-    """Bytes of all bodies that have not arrived completely; beyond it, the oldest of them are refused."""
+    """Maximum memory for incomplete request bodies, in bytes; beyond it, the oldest are refused."""
     address_bodies: int = Field(default=128, ge=1)
-    """Maximum number of bodies of one address that have not arrived completely; beyond it, its oldest are refused."""
+    """Maximum number of incomplete request bodies of one address; beyond it, the oldest of the address are refused."""
     answers_s: float = Field(default=86400.0, gt=0)
-    """Seconds for which the answer of a call with an Idempotency-Key is stored."""
+    """Seconds for which the answer to a call with an Idempotency-Key is stored."""
     address_rate: float = Field(default=6000.0, ge=0)
-    """Calls per minute of one address without a key, such as files of the page; 0 is no limit."""
+    """Calls per minute of one address without an API key, such as for files of the page; 0 is no limit."""
     address_failures: float = Field(default=60.0, ge=0)
-    """Calls per minute of one address with an invalid key; 0 is no limit."""
+    """Calls per minute of one address with an invalid API key; 0 is no limit."""
     lock_timeout_s: float = Field(default=3.0, gt=0)
-    """Seconds to wait for a row or table that another transaction holds."""
+    """Seconds to wait for a row or table that another transaction has locked."""
     statement_timeout_s: float = Field(default=10.0, gt=0)
     """Seconds that one statement may take (PostgreSQL)."""
     answer_s: float = Field(default=8.0, gt=0)
@@ -140,22 +143,24 @@ class Settings(BaseSettings):
     @field_validator("extractors", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        """Split the names in an environment variable at commas or blanks."""
+        """Return the names in a text, which commas or blanks separate; other values stay as they are."""
         if isinstance(value, str):
             return value.replace(",", " ").split()
         return value
 
     @property
     def local(self) -> bool:
-        """Return whether the service can be reached from this machine only."""
+        """Whether the service can be reached from this machine only."""
         return self.host in LOCAL_HOSTS
 
     @property
     def database_url(self) -> str:
+        """Address of the database of profiles; by default an SQLite file in the data folder."""
         return self.database or f"sqlite:///{self.data / 'mvplda.sqlite'}"
 
     @property
     def key_url(self) -> str | None:
+        """Address of the database of data keys; None: they are in the database of profiles."""
         if self.database is not None:
             return self.key_database
         return self.key_database or f"sqlite:///{self.data / 'keys.sqlite'}"

@@ -1,4 +1,4 @@
-"""The store of the service: transactions, the audit, keys of callers and data keys."""
+"""The database of the service: transactions, audit entries, API keys of callers, and data keys of profiles."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ DAY = 86400.0
 MINUTE = 60.0
 # Alembic: one file per version of the tables.
 MIGRATIONS = Path(__file__).with_name("migrations")
-# Profiles that are numbered by one statement.
+# Largest number of profiles that one statement numbers.
 NUMBERED = 500
 
 Values = Mapping[str, object]
 Row = TypeVar("Row")
-# Caller of the transactions that the service starts by itself.
+# Caller of the transactions that the service starts itself.
 SERVICE = Caller("service", "admin")
 
 # -- statements --------------------------------------------------------------------------
@@ -63,11 +63,11 @@ NUMBER_PROFILES = (
     .values(change=bindparam("number"))
 )
 COUNT_DAMAGED = sa.select(sa.func.count()).where(is_damaged)
-# Name of the mark of the master key before, while it is changed.
+# Name in the table ``meta`` of the previous master key's mark, while the master key is changed.
 BEFORE = "master before"
 MASTER_MARKS = sa.select(META.c.value).where(META.c.name.in_(["master", BEFORE]))
 META_VALUE = sa.select(META.c.value).where(META.c.name == bindparam("name"))
-# A change of the master key may have set another mark meanwhile.
+# Only if no mark is set: a change of the master key may have set another one meanwhile.
 SET_FIRST_MASTER = (
     CHANGES.update().where(CHANGES.c.master.is_(None)).values(master=bindparam("mark"))
 )
@@ -78,11 +78,19 @@ DESTROY_KEY = DATA_KEYS.delete().where(DATA_KEYS.c.profile == bindparam("profile
 
 
 class Transaction:
-    """One transaction, for one caller.
+    """One transaction of the database, for one caller.
 
-    ``master`` is the mark of the master key for data that the transaction writes; None: the first key of the process.
-    ``now`` is the time of the database where several hosts share it, because their clocks may differ. The names of
-    profiles that the transaction changes are collected in ``changed``; they are numbered at its end.
+    Parameters
+    ----------
+    connection : connection on which the transaction has begun
+    clock : returns the present time; None: the clock of the database, because clocks of several hosts may differ
+    caller : caller in the audit entries of the transaction
+    master : mark of the master key with which new data are encrypted; None: the first key of the process
+
+    Attributes
+    ----------
+    changed : ids of the profiles that the transaction changes, which get a change number at its end
+    notes : audit entries to be written at its end
     """
 
     def __init__(
@@ -101,13 +109,13 @@ class Transaction:
 
     @cached_property
     def now(self) -> float:
-        """Time in seconds; read once, so that it is the same in the whole transaction."""
+        """Time in seconds since 1970; read once, so that it is the same in the whole transaction."""
         if self._clock is not None:
             return self._clock()
         return float(self.value(sa.select(DATABASE_TIME)))
 
     def run(self, statement: sa.Executable | str, **values: object) -> sa.CursorResult[Any]:
-        """Execute a statement; a string is SQL with parameters called ``:name``."""
+        """Execute a statement with the values of its parameters; in a string of SQL, parameters are ``:name``."""
         if isinstance(statement, str):
             statement = sa.text(statement)
         return self.connection.execute(statement, values)
@@ -117,25 +125,31 @@ class Transaction:
         self.connection.execute(statement, rows)
 
     def rows(self, record: Callable[..., Row], query: sa.Executable, **values: object) -> list[Row]:
-        """Return the rows of a query as typed records."""
+        """Return record(*columns) for each row of a query with the values of its parameters."""
         return [record(*row) for row in self.run(query, **values).all()]
 
     def first(
         self, record: Callable[..., Row], query: sa.Executable, **values: object
     ) -> Row | None:
+        """Return record(*columns) for the first row of a query; None without a row."""
         row = self.run(query, **values).first()
         return None if row is None else record(*row)
 
     def value(self, query: sa.Executable | str, **values: object) -> Any:
-        """Return the first column of the first row; None without a row."""
+        """Return the first column of the first row of a query; None without a row."""
         return self.run(query, **values).scalar()
 
     def note(
         self, action: str, profile: str | None = None, result: str | None = None, **detail: object
     ) -> None:
-        """Add an entry to the audit, without sound and without vectors.
+        """Add an entry to the audit, which is written at the end of the transaction.
 
-        All entries of a transaction are written at its end.
+        Parameters
+        ----------
+        action : name of the action, such as "enrol"
+        profile : id of the profile; None: the action is not about a profile
+        result : id of a decision; None: there is none
+        detail : further fields, without sound and vectors
         """
         self.notes.append(
             {
@@ -150,15 +164,20 @@ class Transaction:
 
 
 class Store:
-    """Database of the service, and database of its data keys, which may be the same.
+    """Database of the service and database of its data keys, which may be the same database.
 
     Parameters
     ----------
     url : ``sqlite:///folder/mvplda.sqlite`` or ``postgresql://...``
     key_url : database of the data keys, so that they are not backed up with the data; None: the same database
-    settings : timeouts
-    is_urgent : whether this process writes to SQLite before others that are not urgent
-    schema : schema of PostgreSQL; None: the default one
+    settings : time limits; None: defaults and environment
+    is_urgent : whether this process may write to SQLite before processes that are not urgent
+    schema : schema of PostgreSQL; None: the default schema
+
+    Raises
+    ------
+    ParameterError : if the address is wrong, or if the data keys are in another database
+    FileFormatError : if a newer version of mvplda made the tables
     """
 
     def __init__(
@@ -179,13 +198,13 @@ class Store:
         self.clock: Callable[[], float] | None = None if self.is_postgres else time.time
         self.master: str | None = None
         self._masters: KeyRing | None = None
-        # set by `open_audit`, which needs the master key
+        # set by `Service`, because the audit needs the master key
         self.audit: AuditChain | None = None
         self.api_keys = ApiKeys(self)
         self._migrate()
 
     def _migrate(self) -> None:
-        """Create the tables or upgrade older ones; raise if they are newer than this version."""
+        """Create the tables, or upgrade those of older versions; raise `FileFormatError` if they are newer."""
         with self.database.begin() as connection:
             lock_hosts(connection)
             config = Config(attributes={"connection": connection})
@@ -194,7 +213,7 @@ class Store:
                 command.upgrade(config, "head")
             except CommandError as error:
                 raise FileFormatError(
-                    f"the database has tables of another version ({error}): upgrade mvplda"
+                    f"a newer version of mvplda made the tables of the database ({error}): upgrade mvplda"
                 ) from error
         with self.key_database.begin() as connection:
             lock_hosts(connection)
@@ -202,13 +221,16 @@ class Store:
         try:
             bind_key_database(self)
         except ParameterError:
-            # SQLite then removes its log, which must not stay beside a file that is restored
+            # closing makes SQLite remove its log, which must not stay beside a file that is restored afterwards
             self.close()
             raise
 
     @contextmanager
     def write(self, caller: Caller = SERVICE) -> Iterator[Transaction]:
-        """Open a transaction that may change rows; an exception undoes all of it."""
+        """Open a transaction that may change rows; an exception in the block undoes all changes.
+
+        At its end, audit entries are written and changed profiles are numbered.
+        """
         with self.database.begin() as connection:
             work = Transaction(connection, self.clock, caller, self.master)
             yield work
@@ -223,14 +245,16 @@ class Store:
 
     @contextmanager
     def read(self, caller: Caller = SERVICE) -> Iterator[Transaction]:
+        """Open a transaction that only reads, without waiting for transactions that write."""
         with self.database.engine.connect() as connection:
             yield Transaction(connection, self.clock, caller)
 
     def _number(self, work: Transaction) -> None:
-        """Assign the next change number to the changed profiles.
+        """Assign the next change number to the profiles that a transaction changed.
 
-        The counter's row stays locked until the transaction ends, so numbers are committed in their order: whoever
-        has read a number has read all smaller ones. It is the last lock to be taken, and held for the commit only.
+        The row of the counter stays locked until the transaction ends, so that numbers are committed in ascending
+        order: a reader that sees a number also sees all changes with smaller numbers. This lock is the last one to be
+        taken, and is held only for the commit.
         """
         counter = work.run(COUNT_CHANGE).one()
         if work.master not in (None, counter.master):
@@ -240,19 +264,24 @@ class Store:
             work.run(NUMBER_PROFILES, number=counter.number, names=names[start : start + NUMBERED])
 
     def _changed_master(self, mark: str) -> Problem:
-        """Return the problem of a transaction with the previous master key, which is repeated with the new one."""
+        """Return the problem of a transaction that has encrypted data with the previous master key.
+
+        If this process has the new key, with the given `mark`, the transaction can be repeated.
+        """
         if self._masters is None or self._masters.find(mark) is None:
             return rotated()
         self.master = mark
         return MasterKeyChanged()
 
     def bind(self, masters: KeyRing) -> None:
-        """Use the master keys of a process; the first one if the database is new.
+        """Use the master keys of a process for this database; a new database gets the first of them.
 
-        Raises if a key is missing that data of the database were encrypted with.
+        Raises
+        ------
+        ParameterError : if a master key of the database is missing
         """
         with self.write() as work:
-            # of instances that start at the same time, the first one stores its mark
+            # if several instances start at the same time, the first of them stores its mark
             work.run(PUT_MASTER, master=masters.first.mark)
             self.check_masters(masters, work)
             master = self.meta("master", work)
@@ -261,21 +290,24 @@ class Store:
         self._masters = masters
 
     def check_masters(self, masters: KeyRing, work: Transaction) -> None:
-        """Raise if a key is missing that data of the database were encrypted with."""
+        """Raise `ParameterError` if a master key is missing with which data of the database were encrypted."""
         marks = list(work.run(MASTER_MARKS).scalars())
         missing = [mark for mark in marks if masters.find(mark) is None]
         if len(missing) == 1 and len(marks) == 2:
             raise ParameterError(
-                "a change of the master key was interrupted, and one of the two keys is missing: run `mvplda serve "
-                f"rotate` again, with {MASTER} and {NEW_MASTER} as before if the keys come from the environment"
+                "a change of the master key was interrupted, and one of its two keys is missing: run `mvplda serve "
+                f"rotate` again; if the keys come from the environment, with the same {MASTER} and {NEW_MASTER}"
             )
         if missing:
             raise ParameterError(
-                "the master key differs from the one that this database was created with: use that key"
+                "the given master key differs from the one that this database was created with: use that key"
             )
 
     def meta(self, name: str, work: Transaction | None = None) -> str | None:
-        """Return a value of the table ``meta``."""
+        """Return the value with a name in the table ``meta``; None if it is not set.
+
+        work : transaction to read in; None: a new one
+        """
         if work is None:
             with self.read() as work:
                 return self.meta(name, work)
@@ -283,21 +315,22 @@ class Store:
         return value
 
     def is_master(self, work: Transaction, mark: str) -> bool:
-        """Return whether the database was written with the master key of a mark, or of its first digits."""
+        """Return whether `mark`, or the beginning of a mark, belongs to a master key of the database."""
         marks = work.run(MASTER_MARKS).scalars()
         return mark != "" and any(str(known).startswith(mark) for known in marks)
 
     def count_damaged(self) -> int:
-        """Return the number of damaged profiles; raise if the database does not answer."""
+        """Return the number of profiles that are marked as damaged."""
         with self.read() as work:
             return int(work.value(COUNT_DAMAGED))
 
     def close(self) -> None:
+        """Close all connections to both databases."""
         for database in (self.database, self.key_database):
             database.engine.dispose()
 
     def truncate_logs(self) -> None:
-        """Remove erased rows from the logs of SQLite."""
+        """Empty the write-ahead logs of SQLite, because they still contain erased rows."""
         for database in {self.database, self.key_database}:
             database.truncate_log()
 
@@ -305,10 +338,10 @@ class Store:
 
     @contextmanager
     def keys(self, work: Transaction | None = None) -> Iterator[Transaction]:
-        """Open the database of the data keys.
+        """Open a transaction on the data keys.
 
-        Yields `work` if the keys are in the database of the profiles. Otherwise yields a separate transaction, which is
-        committed before `work`.
+        If the data keys are in the database of the profiles, `work` itself is yielded. Otherwise a separate transaction
+        is yielded, which is committed at the end of the block, before `work`.
         """
         if work is not None and self.key_database is self.database:
             yield work
@@ -318,7 +351,7 @@ class Store:
 
     @contextmanager
     def _read_keys(self, work: Transaction | None) -> Iterator[Transaction]:
-        """Open the database of the data keys to read, without waiting for transactions that write."""
+        """Open a transaction that only reads data keys; `work` itself if they are in the database of the profiles."""
         if work is not None and self.key_database is self.database:
             yield work
         else:
@@ -326,19 +359,20 @@ class Store:
                 yield Transaction(connection)
 
     def get_key(self, profile: str, work: Transaction | None = None) -> bytes | None:
-        """Return the wrapped data key of a profile."""
+        """Return the encrypted data key of the profile with this id; None if it has none."""
         with self._read_keys(work) as keys:
             wrapped: bytes | None = keys.value(DATA_KEY, profile=profile)
         return wrapped
 
     def destroy_key(self, profile: str, work: Transaction | None = None) -> None:
+        """Delete the data key of the profile with this id, after which its data cannot be decrypted."""
         with self.keys(work) as keys:
             keys.run(DESTROY_KEY, profile=profile)
 
     def all_keys(
         self, names: Sequence[str] | None = None, work: Transaction | None = None
     ) -> dict[str, bytes]:
-        """Return wrapped data keys by profile: those of `names`, or all."""
+        """Return {profile id: encrypted data key} of the profiles `names`; None: of all profiles."""
         query = sa.select(DATA_KEYS)
         if names is not None:
             query = query.where(DATA_KEYS.c.profile.in_(names))
@@ -347,13 +381,18 @@ class Store:
 
 
 class MasterKeyChanged(Problem):
-    """The master key was changed during a transaction, which is repeated with the new key."""
+    """Problem of a transaction during which the master key was changed; it is repeated with the new key."""
 
     def __init__(self) -> None:
-        detail = "the master key was changed meanwhile: nothing was changed, try again"
+        detail = (
+            "the master key was changed during this call: nothing was stored, send the call again"
+        )
         super().__init__(503, "master-key", detail, wait=1)
 
 
 def rotated() -> Problem:
-    detail = "the master key was changed: this service must be restarted with the new one"
+    """Return the problem of a call to a process that does not have the new master key."""
+    detail = (
+        "the master key was changed: the operator of this service must restart it with the new key"
+    )
     return Problem(503, "master-key", detail)

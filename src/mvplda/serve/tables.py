@@ -1,6 +1,6 @@
-"""Tables of the service's database, and typed records of the rows that are read from them.
+"""Tables of the service's database, and typed records of their rows.
 
-The columns of a table with a record are the fields of the record, so that ``ProfileRow(*row)`` converts a row.
+A record has one field per column of its table, in the same order, so that ``ProfileRow(*row)`` converts a row.
 """
 
 from __future__ import annotations
@@ -30,23 +30,32 @@ from sqlalchemy import (
 from .schemas import State
 
 COLUMN_TYPES = {str: Text, State: Text, int: Integer, float: Double, bytes: LargeBinary}
-"""Type of a column by the type of its field."""
+"""{type of a record's field: type of its column}."""
 
 
 @dataclass
 class ProfileRow:
-    """Row of the table ``profiles``.
+    """Row of the table ``profiles``; times are seconds since 1970.
 
-    state : created, enrolling, enrolled, opted_out or deleted; stale and expired follow from model and time
-    phrases : JSON of {label: text}
-    consent : JSON of the consent, with its time
+    Parameters
+    ----------
+    id : random id of the profile
+    user_id : name of the person
+    state : created, enrolling, enrolled, opted_out or deleted; other states follow from model, time and damage
+    phrases : phrases as JSON, {label: text}
+    consent : consent and its time as JSON
     version : number of changes of this profile
-    model : fingerprint of the model that computed its sums
+    model, model_version : fingerprint and name of the model that computed its templates
+    enrollments, speech_s : number of recordings, and seconds of speech in them
+    next_number : number of the next recording
+    failures : number of rejections in a row
+    locked_until : end of the lock after rejections
+    created, updated, last_used : times of creation, of the last change, and of the last enrolment or acceptance
+    change : number of its last change, counted over all profiles
+    rate_until : time up to which earlier attempts use up the limit of attempts per minute
+    last_phrase : label of the phrase of the last accepted challenge, which the next challenge avoids
     damaged : time at which its stored data were found to be unreadable; None: they are readable
-    change : number of the last change, counted over all profiles
-    rate_until : time until which earlier attempts use up the rate limit
-    last_phrase : phrase of the last accepted challenge, which the next challenge avoids
-    last_change : number of the last change of any profile; only of locked rows
+    last_change : number of the last change of any profile; None unless the row is locked
     """
 
     id: str
@@ -72,17 +81,19 @@ class ProfileRow:
     last_change: int | None = None
 
     def texts(self) -> dict[str, str]:
-        """Return the phrases of the profile: {label: text}; raise `ValueError` if they are damaged."""
+        """Return {label: text} of the phrases of the profile; raise `ValueError` if they cannot be read."""
         texts = json.loads(self.phrases)
         if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
-            raise ValueError(f"expected an object of phrases; got {self.phrases[:40]!r}")
+            raise ValueError(
+                f"expected the phrases of a profile as JSON; got {self.phrases[:40]!r}"
+            )
         return texts
 
     def consent_record(self) -> dict[str, object] | None:
-        """Return the consent; raise `ValueError` if it is damaged."""
+        """Return the consent; None if it was erased. Raise `ValueError` if it cannot be read."""
         consent = json.loads(self.consent or "null")
         if consent is not None and not isinstance(consent, dict):
-            raise ValueError(f"expected an object; got {consent!r}")
+            raise ValueError(f"expected the consent of a profile as JSON; got {consent!r}")
         return consent
 
     def damaged_columns(self) -> list[str]:
@@ -101,15 +112,15 @@ class ProfileRow:
         return names
 
     def repaired(self) -> ProfileRow:
-        """Return a copy with plain values in damaged columns."""
+        """Return a copy of the row with the values of an empty profile in its damaged columns."""
         values: dict[str, Any] = {name: REPAIRED.get(name) for name in self.damaged_columns()}
         return replace(self, **values)
 
 
-# Columns of a profile with numbers that count from zero, and with times.
+# Columns of a profile that contain counts, and columns that contain times.
 COUNTS = ("version", "enrollments", "next_number", "failures")
 TIMES = ("created", "updated", "last_used", "locked_until", "rate_until", "damaged")
-# Values in place of damaged ones; those of all other columns are None.
+# {column: value in place of a damaged one}; None for all other columns.
 REPAIRED: dict[str, Any] = {
     "version": 1,
     "enrollments": 0,
@@ -125,30 +136,38 @@ LAST_TIME = 253_402_300_799.0
 
 
 def is_count(value: object) -> bool:
-    """Return whether a value is a plausible count: a whole number of at least 0 that fits a column."""
+    """Return whether a stored value is a possible count: a whole number from 0 to the largest of the column."""
     return isinstance(value, int) and 0 <= value < 2**31 - 1
 
 
 def is_time(value: object) -> bool:
-    """Return whether a value is a number of seconds between 1970 and the year 9999."""
+    """Return whether a stored value is a possible time: seconds since 1970, up to the year 9999."""
     return (
         isinstance(value, (int, float)) and math.isfinite(value) and 0 <= float(value) <= LAST_TIME
     )
 
 
 def is_optional_number(value: object) -> bool:
-    """Return whether a value is a finite number or missing."""
+    """Return whether a stored value is None or a finite number."""
     return value is None or (isinstance(value, (int, float)) and math.isfinite(value))
 
 
 class EnrolmentRow(NamedTuple):
     """Row of the table ``enrollments``: one recording of a profile.
 
-    session : equal for recordings of one room, microphone and day
-    share : encrypted summand of the sum of its phrase
-    vector : encrypted vector, where vectors are stored
-    master : first digits of the mark of the master key by which its share is rotated
-    spoof_score : raw score by the detector of spoofs; None if it was off
+    Parameters
+    ----------
+    profile : id of the profile
+    number : number of the recording in its profile, from 1
+    phrase : label of the phrase
+    session : name of the session, equal for recordings of one room, microphone and day
+    share : encrypted and rotated evidence of the recording, its share in sums over recordings
+    vector : encrypted vector of the extractor; None if vectors are not stored
+    extractor : name of the extractor
+    speech_s : seconds of speech
+    created : time of the enrolment, in seconds since 1970
+    master : first digits of the mark of the master key by which `share` is rotated
+    spoof_score : raw score of the detector of spoofs; None if it was off
     """
 
     profile: str
@@ -164,7 +183,7 @@ class EnrolmentRow(NamedTuple):
     spoof_score: float | None = None
 
     def is_readable(self) -> bool:
-        """Return whether the columns that are not encrypted have values that the service may have written."""
+        """Return whether the columns that are not encrypted have values that the service can have written."""
         return (
             is_time(self.speech_s)
             and is_time(self.created)
@@ -173,10 +192,16 @@ class EnrolmentRow(NamedTuple):
 
 
 class AuditRow(NamedTuple):
-    """Row of the table ``audit``.
+    """Row of the table ``audit``: one entry.
 
-    detail : JSON
-    chain, number, mac : chain of the entry, number in it, and keyed hash
+    Parameters
+    ----------
+    at : time in seconds since 1970
+    caller : name of the caller's API key
+    action : name of the action, such as "enrol"
+    profile, result_id : ids of the profile and of the decision; None: the entry is not about one
+    detail : further fields as JSON
+    chain, number, mac : chain of the entry, its number in the chain, and its keyed hash
     """
 
     id: int
@@ -192,7 +217,10 @@ class AuditRow(NamedTuple):
 
 
 def _columns(record: type, *detailed: Column[object]) -> list[Column[object]]:
-    """Return one column per field of a record: that of `detailed` with the field's name, or else one of its type."""
+    """Return one column per field of a record.
+
+    detailed : columns with more properties than a type, used for the fields with their names
+    """
     columns = {column.name: column for column in detailed}
     for name, hint in get_type_hints(record).items():
         alternatives = get_args(hint)
@@ -204,7 +232,7 @@ def _columns(record: type, *detailed: Column[object]) -> list[Column[object]]:
 
 
 METADATA = MetaData()
-# Data keys may be stored in a database of their own, apart from what is backed up.
+# Data keys may be stored in a database of their own, which is left out of back-ups.
 KEY_METADATA = MetaData()
 
 META = Table(
@@ -223,7 +251,7 @@ CHANGES = Table(
     Column("master", Text),
 )
 
-# The last field is not stored.
+# The last field of the record, last_change, is not a column.
 PROFILES = Table(
     "profiles",
     METADATA,
@@ -246,7 +274,7 @@ PROFILES_DAMAGED = Index(
     postgresql_where=is_damaged,
     sqlite_where=is_damaged,
 )
-# For the search by the beginning of a name, whose order is that of code points.
+# Indexes for the search by the beginning of a name, in the order of code points.
 user_name = func.lower(PROFILES.c.user_id)
 NAME_INDEXES = {
     "sqlite": Index("profiles_name", user_name),
@@ -289,7 +317,7 @@ CHALLENGES = Table(
     Column("expires", Double, nullable=False, index=True),
 )
 
-# Answers of calls with an Idempotency-Key; kind and body are null while the first call is in its transaction.
+# Answers to calls with an Idempotency-Key; kind and body are null while the transaction of the first call runs.
 ANSWERS = Table(
     "answers",
     METADATA,
@@ -329,7 +357,8 @@ AUDIT_HEADS = Table(
     Column("seal", Text, nullable=False),
 )
 
-# Refused calls that are not in the audit yet: one row per caller, profile and reason. Empty: calls without a profile.
+# Refused calls that are not in the audit yet: one row per caller, profile and reason. The profile is empty for calls
+# that are not about a profile.
 REFUSALS = Table(
     "refusals",
     METADATA,
@@ -365,7 +394,7 @@ TENANTS = Table(
     Column("created", Double, nullable=False),
 )
 
-# Time at which the calls of a key in the last minute are paid off.
+# Rate limits of API keys: each call moves the time of its key forward, and a time more than a minute ahead is refused.
 RATES = Table(
     "rates",
     METADATA,
@@ -380,7 +409,7 @@ DATA_KEYS = Table(
     Column("wrapped", LargeBinary, nullable=False),
 )
 
-# One row: the random mark of this database of data keys, by which hosts notice that they use another one.
+# One row: the random mark of this database of data keys, by which a host notices that it uses the wrong database.
 KEY_MARK = Table(
     "key_mark",
     KEY_METADATA,

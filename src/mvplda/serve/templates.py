@@ -1,4 +1,4 @@
-"""Voice templates: encrypted and rotated shares of sums, and vectors."""
+"""Voice templates: the stored evidence of each recording, its *share* in sums over recordings, and its vector."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from .tables import ENROLMENTS, MARKS, EnrolmentRow, ProfileRow
 
 log = logging.getLogger("mvplda.serve")
 
-# Rotated sums with their profiles, by master key and length.
+# {(digits of a master key, length of the sums): [(profile id, rotated sum)]}
 SumGroups = dict[tuple[str, int], list[tuple[str, Cell]]]
-# Bytes of sums in memory.
+# Largest size of the cached sums in bytes.
 CACHE_BYTES = 100 * 2**20
 
 PROFILE_ENROLMENTS = (
@@ -40,7 +40,7 @@ PROFILE_ENROLMENTS = (
 ENROLMENTS_OF = sa.select(ENROLMENTS).where(
     ENROLMENTS.c.profile.in_(bindparam("names", expanding=True))
 )
-# Vectors are a third of the data, and no sum needs them.
+# Vectors are a third of the data, and sums do not need them.
 WITHOUT_VECTORS = ENROLMENTS_OF.with_only_columns(
     *(sa.null() if column.name == "vector" else column for column in ENROLMENTS.c)
 )
@@ -55,19 +55,28 @@ DELETE_MARKS = MARKS.delete().where(MARKS.c.profile == bindparam("name"))
 
 
 def to_bytes(numbers: Integers) -> bytes:
+    """Return whole numbers as bytes: 64 bits each, little-endian."""
     return numbers.astype("<i8").tobytes()
 
 
 def to_numbers(data: bytes) -> Integers:
+    """Return the whole numbers that `to_bytes` wrote."""
     return np.frombuffer(data, dtype="<i8").astype(np.int64)
 
 
 class Templates:
-    """Stores templates, encrypted by the data key of their profile and bound to their row.
+    """Stores the templates of recordings, encrypted with the data key of their profile.
 
-    Shares are stored rotated by the master key that their row names, and sums are rotated back when they are read, so
-    that no scorer has to support the rotation. Sums are cached by profile and version: every change of a profile has a
-    new version.
+    The share of a recording is its evidence in whole numbers; a profile's sum is the sum of its shares. Shares are
+    stored rotated by a secret orthogonal matrix, derived from the master key that their row names. Sums are rotated
+    back when they are read, so that no scorer has to support the rotation. Sums are cached by profile and version;
+    every change of a profile increases its version.
+
+    Parameters
+    ----------
+    store : database
+    vault : encryption and master keys
+    settings : whether vectors are stored
     """
 
     def __init__(self, store: Store, vault: Vault, settings: Settings) -> None:
@@ -81,18 +90,26 @@ class Templates:
         self._rotations: dict[tuple[str, int], TemplateRotation] = {}
 
     def data_key(self, work: Transaction, name: str) -> bytes:
-        """Return the data key of a profile, unwrapped; raise if it was destroyed or is damaged."""
+        """Return the decrypted data key of the profile `name`.
+
+        Raises
+        ------
+        Problem : 409 if the profile has no data key, or if the key is damaged; 503 if its master key is missing
+        """
         wrapped = self.store.get_key(name, work)
         if wrapped is None:
             detail = (
-                "the profile has no data key: its deletion was interrupted, or data keys were not restored. "
-                "Delete it, or restore its data key"
+                "the data key of this profile is missing, because its deletion was interrupted or data keys were not "
+                "restored: delete the profile, or restore its data key"
             )
             raise Problem(409, "no-data-key", detail)
         return self.unwrap(work, name, wrapped)
 
     def unwrap(self, work: Transaction, name: str, wrapped: bytes) -> bytes:
-        """Return a data key, unwrapped; raise if it is damaged."""
+        """Return the data key of the profile `name`, decrypted from `wrapped`.
+
+        Raises a `Problem` if the key is damaged (409), or if its master key is missing (503).
+        """
         try:
             return self.vault.unwrap(wrapped, name)
         except UnknownMasterKey as error:
@@ -103,7 +120,7 @@ class Templates:
             raise self.damage(name, "data key") from error
 
     def wrap(self, work: Transaction, key: bytes, name: str) -> bytes:
-        """Return a data key, wrapped by the master key of a transaction."""
+        """Return the data key of the profile `name`, encrypted with the master key of a transaction."""
         try:
             return self.vault.wrap(key, name, work.master)
         except UnknownMasterKey as error:
@@ -112,18 +129,26 @@ class Templates:
     # -- rotation ------------------------------------------------------------
 
     def index_rotation(self, mark: str | None, width: int) -> Array:
-        """Return the rotation of profile vectors and tests for a search in the database; products stay the same."""
+        """Return the (width, width) orthogonal matrix that rotates vectors for the search in the database.
+
+        Profiles and tests are rotated alike, so that their inner products stay the same.
+
+        mark : mark of the master key that determines the matrix; None: the first key
+        """
         master = self.vault.masters.first if mark is None else self.vault.masters.find(mark)
         if master is None:
             raise rotated()
         return rotation_matrix(master.derived("rotation") + b" index", width)
 
     def _digits(self, work: Transaction) -> str:
-        """Return the digits that identify the master key of a transaction: the first ones of the key's mark."""
+        """Return the first digits of the mark of a transaction's master key, which identify the key in stored rows."""
         return (work.master or self.vault.masters.first.mark)[:MARK_DIGITS]
 
     def _rotation(self, digits: str, rank: int) -> TemplateRotation:
-        """Return the rotation of a master key; raise if the key is unknown."""
+        """Return the rotation of shares by the master key whose mark begins with `digits`.
+
+        rank : length of the shares
+        """
         rotation = self._rotations.get((digits, rank))
         if rotation is None:
             master = self.vault.masters.find(digits)
@@ -134,7 +159,10 @@ class Templates:
         return rotation
 
     def _rotation_of(self, row: EnrolmentRow, rank: int) -> TemplateRotation:
-        """Return the rotation of a stored share; raise if its master key is unknown or its mark is damaged."""
+        """Return the rotation of a stored share of length `rank`.
+
+        Raises a `Problem` if its master key is missing (503), or if its row names no possible key (409).
+        """
         try:
             return self._rotation(str(row.master), rank)
         except UnknownMasterKey as error:
@@ -144,7 +172,7 @@ class Templates:
             raise self.damage(row.profile, f"recording {row.number}") from error
 
     def _rotated(self, digits: str, share: Integers) -> bytes:
-        """Rotate a share, and return the bytes that are encrypted and stored."""
+        """Return a share as bytes, rotated by the master key whose mark begins with `digits`."""
         try:
             rotation = self._rotation(digits, len(share))
         except UnknownMasterKey as error:
@@ -154,7 +182,10 @@ class Templates:
     # -- damaged data --------------------------------------------------------
 
     def damage(self, name: str, what: str) -> DamagedProfile:
-        """Record that data of a profile cannot be read, and return the problem to raise."""
+        """Record that data of the profile `name` cannot be read, and return the problem to raise.
+
+        what : name of the data, such as "recording 2"
+        """
         with self._lock:
             is_new = name not in self._damage
             self._damage[name] = what
@@ -164,20 +195,20 @@ class Templates:
         return DamagedProfile(what)
 
     def take_damage(self) -> dict[str, str]:
-        """Return {profile: damaged data} of profiles that are not marked yet, and forget them."""
+        """Return {profile id: name of the damaged data} of the recorded damage, and clear the record."""
         with self._lock:
             found, self._damage = self._damage, {}
         return found
 
     def put_damage_back(self, found: dict[str, str]) -> None:
-        """Put back damage that `take_damage` returned, because its marks could not be stored."""
+        """Record damage again that `take_damage` returned, because it could not be marked in the database."""
         with self._lock:
             self._damage = found | self._damage
 
     # -- recordings ----------------------------------------------------------
 
     def enrolments(self, work: Transaction, name: str) -> list[EnrolmentRow]:
-        """Return the rows of a profile's recordings, in their order; raise if one is damaged."""
+        """Return the rows of the recordings of the profile `name`, oldest first; raise if a row is damaged."""
         with self._unreadable([name]):
             rows = work.rows(EnrolmentRow, PROFILE_ENROLMENTS, name=name)
         for row in rows:
@@ -186,23 +217,29 @@ class Templates:
         return rows
 
     def spoof_scores(self, work: Transaction, name: str) -> list[float]:
-        """Return the scores of a profile's recordings by the detector of spoofs; those from before it are left out."""
+        """Return the detector's raw scores of a profile's recordings, except recordings enrolled without detector."""
         scores = [row.spoof_score for row in self.enrolments(work, name)]
         return [score for score in scores if score is not None]
 
     def all_enrolments(
         self, work: Transaction, names: Sequence[str], with_vectors: bool = True
     ) -> list[EnrolmentRow]:
-        """Return the rows of the recordings of several profiles, also damaged ones."""
+        """Return the rows of the recordings of several profiles, also rows with damaged values.
+
+        names : ids of the profiles
+        with_vectors : whether to read the encrypted vectors too
+        """
         query = ENROLMENTS_OF if with_vectors else WITHOUT_VECTORS
         with self._unreadable(names):
             return work.rows(EnrolmentRow, query, names=names)
 
     @contextmanager
     def _unreadable(self, names: Sequence[str]) -> Iterator[None]:
-        """Find the profiles whose rows the database itself cannot read, where a query of several fails.
+        """Find out which profiles are damaged if the database cannot read the rows of a query in the block.
 
-        Raises `UnreadableRows`; the transaction is repeated without them.
+        The profiles are recorded as damaged, and `UnreadableRows` is raised, so that the transaction is repeated.
+
+        names : ids of the profiles of the query
         """
         try:
             yield
@@ -227,7 +264,15 @@ class Templates:
         recording: ProcessedRecording,
         extractor: str | None,
     ) -> None:
-        """Store a recording of a profile."""
+        """Store a recording of a profile, encrypted.
+
+        Parameters
+        ----------
+        profile : profile, whose next number the recording gets
+        cell : share of the recording, with its phrase and session
+        recording : vector, seconds of speech and score of the detector
+        extractor : name of the extractor; None: unknown
+        """
         number = profile.next_number
         key = self.data_key(work, profile.id)
         address = f"{profile.id} {number}"
@@ -253,26 +298,26 @@ class Templates:
     def replace_share(
         self, work: Transaction, row: EnrolmentRow, share: Integers, key: bytes
     ) -> None:
-        """Store another share for a recording."""
+        """Store another share for the recording in `row`, encrypted with the data key `key`."""
         digits = self._digits(work)
         sealed = self.vault.seal(key, self._rotated(digits, share), f"{row.profile} {row.number}")
         values = {"sealed": sealed, "digits": digits}
         work.run(SET_SHARE, **values, name=row.profile, position=row.number)
 
     def share(self, row: EnrolmentRow, key: bytes) -> Integers:
-        """Return the share of a recording, decrypted and rotated back; raise if it is damaged."""
+        """Return the (rank,) share of a recording, decrypted with the data key `key` and rotated back."""
         share = self._stored_share(row, key)
         return rotated_back(self._rotation_of(row, len(share)), [share])[0]
 
     def _stored_share(self, row: EnrolmentRow, key: bytes) -> Integers:
-        """Return the decrypted share of a recording, rotated by its master key; raise if it is damaged."""
+        """Return the (rank,) share of a recording, decrypted but still rotated; raise if it is damaged."""
         data = self._open(row, row.share, key)
         if len(data) % 8:
             raise self.damage(row.profile, f"recording {row.number}")
         return to_numbers(data)
 
     def vector(self, row: EnrolmentRow, key: bytes) -> NDArray[np.float32] | None:
-        """Return the decrypted vector of a recording; None if it was not stored."""
+        """Return the (width,) vector of a recording, decrypted with the data key `key`; None if it was not stored."""
         if row.vector is None:
             return None
         data = self._open(row, row.vector, key)
@@ -281,13 +326,14 @@ class Templates:
         return np.frombuffer(data, dtype="<f4")
 
     def _open(self, row: EnrolmentRow, data: bytes, key: bytes) -> bytes:
+        """Return `data` of a row, decrypted with the data key `key`; record the damage and raise if it fails."""
         try:
             return self.vault.open(key, data, f"{row.profile} {row.number}")
         except ValueError as error:
             raise self.damage(row.profile, f"recording {row.number}") from error
 
     def wipe(self, work: Transaction, name: str) -> None:
-        """Delete the recordings of a profile and their marks."""
+        """Delete the recordings of the profile `name`, and the marks by which copies of them are recognised."""
         self.forget(name)
         work.run(DELETE_ENROLMENTS, name=name)
         work.run(DELETE_MARKS, name=name)
@@ -295,7 +341,7 @@ class Templates:
     # -- sums ----------------------------------------------------------------
 
     def cells(self, work: Transaction, profile: ProfileRow) -> list[Cell]:
-        """Return the sums of a profile, one cell per phrase and session."""
+        """Return the decrypted sums of a profile, one cell per phrase and session; empty without recordings."""
         name = profile.id
         with self._lock:
             version, cells = self._cache.get(name, (-1, []))
@@ -320,20 +366,20 @@ class Templates:
         return cells
 
     def forget(self, name: str) -> None:
-        """Remove a profile from the cache, and damage of it that is not marked yet."""
+        """Remove the profile `name` from the cache, and its recorded damage."""
         with self._lock:
             self._drop(name)
             self._damage.pop(name, None)
 
     def _drop(self, name: str) -> None:
-        """Remove a profile from the cache; the caller holds the lock."""
+        """Remove the profile `name` from the cache; the caller must hold `_lock`."""
         _, cells = self._cache.pop(name, (0, []))
         self._cached_bytes -= sum(cell.total.nbytes for cell in cells)
 
     def cells_by_profile(self, work: Transaction, names: Sequence[str]) -> dict[str, list[Cell]]:
-        """Return the sums of several profiles.
+        """Return {profile id: cells} of several profiles.
 
-        Those whose data keys are destroyed or whose data are damaged are left out.
+        Profiles whose data keys are destroyed or whose data are damaged are left out.
         """
         rows: dict[str, list[EnrolmentRow]] = {}
         for row in self.all_enrolments(work, names, with_vectors=False):
@@ -348,21 +394,27 @@ class Templates:
         return self._rotated_back(stored)
 
     def _rotated_back(self, stored: SumGroups) -> dict[str, list[Cell]]:
-        """Return {profile: sums}, one cell per phrase and session; each group is rotated back by one product."""
+        """Return {profile id: cells} of rotated sums, rotated back, with one cell per phrase and session.
+
+        The sums of each master key and length are rotated back by one matrix product.
+        """
         cells: dict[str, list[Cell]] = {}
         for (digits, rank), members in stored.items():
             rotation = self._rotation(digits, rank)
             totals = rotated_back(rotation, [cell.total for _, cell in members])
             for (name, cell), total in zip(members, totals, strict=True):
                 cells.setdefault(name, []).append(replace(cell, total=total))
-        # while the master key is changed, sums of a profile may have two
+        # while the master key is changed, a phrase of a profile may have sums of two master keys
         return {
             name: merge_cells(sums, per_phrase=True, per_session=True)
             for name, sums in cells.items()
         }
 
     def _stored_sums(self, rows: Sequence[EnrolmentRow], key: bytes) -> list[tuple[str, Cell]]:
-        """Return the rotated sums of a profile, one per master key, phrase and session; raise if one is damaged."""
+        """Return (digits of the master key, rotated sum) per master key, phrase and session of a profile.
+
+        Raises `DamagedProfile` if a recording is damaged.
+        """
         shares = [self._stored_share(row, key) for row in rows]
         rank = Counter(map(len, shares)).most_common(1)[0][0]
         recordings: dict[str, list[Cell]] = {}
@@ -379,12 +431,15 @@ class Templates:
 
 
 def group_sums(groups: SumGroups, name: str, sums: Sequence[tuple[str, Cell]]) -> None:
-    """Add the rotated sums of a profile to those of others with the same master key and length."""
+    """Add the rotated sums of the profile `name` to the groups of their master key and length.
+
+    sums : (digits of the master key, rotated sum)
+    """
     for digits, cell in sums:
         groups.setdefault((digits, len(cell.total)), []).append((name, cell))
 
 
 def rotated_back(rotation: TemplateRotation, sums: Sequence[Integers]) -> list[Integers]:
-    """Undo the rotation of sums, and round them to whole numbers."""
+    """Return sums with their rotation undone, rounded to whole numbers."""
     plain = rotation.undo(np.stack(sums).astype(np.float64))
     return list(np.rint(plain).astype(np.int64))

@@ -1,8 +1,8 @@
 """Tenants: organisations that share a service, each with a database of its own.
 
-People, domain, thresholds, audit and limits of a tenant are in its own SQLite files or schema of PostgreSQL, to which
-the calls of its API keys are connected: no query of one tenant can reach the rows of another. The service's own
-database has the API keys and the list of tenants.
+A tenant has its own SQLite files or schema of PostgreSQL, with its people, domain, audit and limits. Calls with an API
+key of a tenant use only this database, so that no query of one tenant can reach rows of another. The database of the
+service itself has all API keys and the list of tenants.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .store import Store
 from .tables import API_KEYS, DATA_KEYS, PROFILES, TENANTS
 
 NAME = re.compile("[a-z][a-z0-9-]{0,39}")
-# Settings that a tenant may have of its own.
+# Settings that may differ between tenants.
 TENANT_SETTINGS = (
     "far",
     "spoof_prior",
@@ -59,9 +59,9 @@ TENANT_SETTINGS = (
     "key_rate",
     "profile_rate",
 )
-# Seconds for which the list of tenants is cached: an erased tenant is gone in other processes after them.
+# Seconds for which a tenant is cached: other processes still serve an erased tenant for so long.
 TENANTS_S = 5.0
-# Profiles that are exported at a time.
+# Number of profiles that are exported at a time.
 PAGE = 200
 
 ALL = sa.select(TENANTS).order_by(TENANTS.c.name)
@@ -86,8 +86,12 @@ EXPORTED = (
 class Tenant:
     """Row of the table ``tenants``.
 
-    id : random: a tenant that is erased and created again is another one
-    settings : JSON of the settings that differ from those of the service
+    Parameters
+    ----------
+    name : name of the tenant
+    id : random id, by which a tenant that was erased and created again is recognised as another tenant
+    settings : settings that differ from those of the service, as JSON
+    created : time in seconds since 1970
     """
 
     name: str
@@ -96,16 +100,21 @@ class Tenant:
     created: float
 
     def of(self, settings: Settings) -> Settings:
-        """Return the settings of the service, overridden by those of the tenant."""
+        """Return the `settings` of the service, with the tenant's own values in place of those that differ."""
         return apply_settings(settings, json.loads(self.settings))
 
 
 def apply_settings(settings: Settings, changes: Mapping[str, object]) -> Settings:
-    """Return the settings of the service, overridden by `changes`; raise if a name or value is wrong."""
+    """Return the `settings` of the service with other values, {name: value}.
+
+    Raises
+    ------
+    ParameterError : if a tenant cannot have a setting of its own, or if a value is wrong
+    """
     unknown = sorted(set(changes) - set(TENANT_SETTINGS))
     if unknown:
         raise ParameterError(
-            f"{unknown[0]!r} is no setting of a tenant: these are {', '.join(TENANT_SETTINGS)}"
+            f"expected a setting that a tenant can have, one of {', '.join(TENANT_SETTINGS)}; got {unknown[0]!r}"
         )
     try:
         return Settings.model_validate(settings.model_dump() | dict(changes))
@@ -118,7 +127,11 @@ def apply_settings(settings: Settings, changes: Mapping[str, object]) -> Setting
 
 
 def tenant_url(url: str, name: str) -> str:
-    """Return the database of a tenant: with SQLite a file in the tenant's folder, with PostgreSQL the same `url`."""
+    """Return the address of a tenant's database.
+
+    url : address of the service's database; with SQLite, the tenant has a file in a folder beside it; with PostgreSQL,
+        the tenant has a schema in the same database
+    """
     parsed = make_url(url)
     if not url.startswith("sqlite"):
         return url
@@ -127,11 +140,15 @@ def tenant_url(url: str, name: str) -> str:
 
 
 def tenant_schema(name: str) -> str:
+    """Return the name of a tenant's schema of PostgreSQL."""
     return "tenant_" + name.replace("-", "_")
 
 
 def open_tenant_store(settings: Settings, name: str, is_urgent: bool = False) -> Store:
-    """Open the databases of a tenant; new ones are created."""
+    """Open the databases of the tenant `name`; they are created if they do not exist.
+
+    is_urgent : whether this process may write to SQLite before a running service
+    """
     urls = [tenant_url(settings.database_url, name)]
     if settings.key_url is not None:
         urls.append(tenant_url(settings.key_url, name))
@@ -146,7 +163,11 @@ def open_tenant_store(settings: Settings, name: str, is_urgent: bool = False) ->
 def all_stores(
     settings: Settings, store: Store, is_urgent: bool = False
 ) -> Iterator[tuple[str, Store]]:
-    """Yield (name, store) of the service itself, whose name is empty, and of each tenant."""
+    """Yield (name, store) of the service itself, with an empty name, and of each tenant.
+
+    store : database of the service
+    is_urgent : whether this process may write to SQLite before a running service
+    """
     yield "", store
     for tenant in list_tenants(store):
         with closing(open_tenant_store(settings, tenant.name, is_urgent)) as found:
@@ -155,7 +176,12 @@ def all_stores(
 
 @contextmanager
 def tenant_store(settings: Settings, store: Store, name: str | None) -> Iterator[Store]:
-    """Open the store of a tenant; None: that of the service."""
+    """Open the database of the tenant `name` for the block; None: the database of the service, `store`.
+
+    Raises
+    ------
+    ParameterError : if there is no such tenant
+    """
     if name is None:
         yield store
         return
@@ -166,30 +192,48 @@ def tenant_store(settings: Settings, store: Store, name: str | None) -> Iterator
 
 
 def no_tenant(name: str) -> ParameterError:
-    return ParameterError(f"there is no tenant {name!r}: make it with mvplda serve tenant {name}")
+    """Return the error for the name of a tenant that does not exist."""
+    return ParameterError(
+        f"no tenant has the name {name!r}: make it with mvplda serve tenant {name}"
+    )
 
 
 # -- the list of tenants -------------------------------------------------------------------
 
 
 def list_tenants(store: Store) -> list[Tenant]:
+    """Return all tenants of a service in the order of their names."""
     with store.read() as work:
         return work.rows(Tenant, ALL)
 
 
 def find_tenant(store: Store, name: str) -> Tenant | None:
+    """Return the tenant with this name; None if there is none."""
     with store.read() as work:
         return work.first(Tenant, BY_NAME, tenant=name)
 
 
 def put_tenant(store: Store, settings: Settings, name: str, changes: Mapping[str, object]) -> bool:
-    """Create a tenant, or change its settings; return whether it is new.
+    """Create the tenant `name`, or change its settings.
 
-    changes : settings; None resets a setting to the value of the service
+    Parameters
+    ----------
+    store : database of the service
+    settings : settings of the service
+    changes : {setting: value} of the tenant; None resets a setting to the value of the service
+
+    Returns
+    -------
+    whether the tenant is new
+
+    Raises
+    ------
+    ParameterError : if the name or a setting is wrong
     """
     if NAME.fullmatch(name) is None:
         raise ParameterError(
-            f"expected a name of a tenant from small letters, digits and hyphens, at most 40; got {name!r}"
+            "expected a name of a tenant of at most 40 lower-case letters, digits and hyphens that begins with a "
+            f"letter; got {name!r}"
         )
     with store.write() as work:
         found = work.first(Tenant, BY_NAME, tenant=name)
@@ -205,11 +249,18 @@ def put_tenant(store: Store, settings: Settings, name: str, changes: Mapping[str
 
 
 def erase_tenant(store: Store, settings: Settings, name: str) -> None:
-    """Erase a tenant: its API keys, data keys and databases. Copies of its voices cannot be read afterwards."""
+    """Erase the tenant `name`: its API keys, data keys and databases.
+
+    Copies of its voices cannot be decrypted afterwards.
+
+    Raises
+    ------
+    ParameterError : if there is no such tenant
+    """
     if find_tenant(store, name) is None:
         raise no_tenant(name)
     with store.write() as work:
-        # its calls are refused from now on
+        # calls of the tenant are refused from now on
         work.run(DELETE_KEYS, tenant=name)
     with closing(open_tenant_store(settings, name)) as found:
         with found.key_database.begin() as connection:
@@ -228,7 +279,7 @@ def erase_tenant(store: Store, settings: Settings, name: str) -> None:
 
 
 def export_lines(service: Service) -> Iterator[str]:
-    """Yield everything that is stored of the people of a service, one JSON object per person, and the audit."""
+    """Yield all stored data of a service as lines of JSON: one per existing profile, and one per audit entry."""
     after = ""
     operator = Caller("export", "admin")
     while True:
@@ -247,17 +298,22 @@ def export_lines(service: Service) -> Iterator[str]:
 
 
 class Tenants:
-    """Services of tenants, opened at their first call."""
+    """Services of tenants, each opened at its first call and kept open.
+
+    Parameters
+    ----------
+    service : service whose database has the list of tenants, and whose model and settings they share
+    """
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        # one per tenant: a database that does not answer delays nobody else
+        # one lock per tenant: a database that does not answer delays no other tenant
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._open: dict[str, tuple[Tenant, Service]] = {}
         self._checked: dict[str, float] = {}
 
     def find(self, name: str) -> Service:
-        """Return the service of a tenant; raise if there is none."""
+        """Return the service of the tenant `name`; raise a `Problem` (403) if the tenant does not exist."""
         with self._locks[name]:
             tenant, service = self._open.get(name, (None, None))
             if (
@@ -269,7 +325,7 @@ class Tenants:
             if service is None or now != tenant:
                 self._close(name)
                 if now is None:
-                    detail = "the tenant of this key does not exist"
+                    detail = f"the tenant {name!r} of this API key does not exist: it was erased or not created yet"
                     raise Problem(403, "tenant", detail)
                 service = self._new_service(now)
                 self._open[name] = now, service
@@ -277,13 +333,14 @@ class Tenants:
             return service
 
     def _new_service(self, tenant: Tenant) -> Service:
+        """Open the database of a tenant, and return its service with the tenant's settings."""
         settings = tenant.of(self._service.settings)
         store = open_tenant_store(settings, tenant.name)
         store.clock = self._service.store.clock
         return Service(store, self._masters(), self._service.model, settings)
 
     def _masters(self) -> KeyRing:
-        """Return the master keys, the present one first: new tenants are written with it."""
+        """Return the master keys with the present key first, which encrypts the data of new tenants."""
         masters = self._service.templates.vault.masters
         present = masters.find(str(self._service.store.master))
         return masters if present is None else masters.with_first(present)
@@ -300,7 +357,12 @@ class Tenants:
 
 
 def open_tenant(service: Service, name: str | None) -> Service:
-    """Return the service of a tenant; None: the service itself."""
+    """Return the service of the tenant `name`; None: the service itself.
+
+    Raises
+    ------
+    ParameterError : if there is no such tenant
+    """
     if name is None:
         return service
     try:
@@ -310,5 +372,5 @@ def open_tenant(service: Service, name: str | None) -> Service:
 
 
 def parse_changes(texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return settings of a tenant from NAME=VALUE; an empty value removes one."""
+    """Return {setting: value} for `put_tenant` from {NAME: VALUE} of options; an empty VALUE becomes None."""
     return {name.replace("-", "_"): value or None for name, value in texts.items()}

@@ -1,4 +1,4 @@
-"""Times of the service as text."""
+"""Conversion of times to text."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from .tables import is_time
 
 
 def iso(at: float) -> str:
-    """Return a time in ISO 8601, in UTC with milliseconds."""
+    """Return a time, in seconds since 1970, as text in ISO 8601: in UTC, with milliseconds."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def optional_iso(at: float | None) -> str | None:
+    """Return a time in seconds since 1970 as text, see `iso`; None for None."""
     return None if at is None else iso(at)
 
 
 def stored_iso(at: float) -> str:
-    """Return a stored time in ISO 8601; that of a damaged one is the year 1970."""
+    """Return a stored time as text, see `iso`; the beginning of 1970 if the stored value is damaged."""
     return iso(at if is_time(at) else 0.0)

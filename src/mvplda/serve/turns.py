@@ -1,4 +1,4 @@
-"""Order of the processes that write to one SQLite database, so that none waits for ever."""
+"""Turns of the processes that write to one SQLite database, so that none of them waits for ever."""
 
 from __future__ import annotations
 
@@ -12,40 +12,43 @@ from .schemas import Problem
 
 try:
     import fcntl
-except ImportError:  # Windows: processes take turns as SQLite's polling has it
+except ImportError:  # Windows: the order of the processes is left to SQLite's polling
     fcntl = None  # type: ignore[assignment]
 
-# Seconds between two looks whether the turn has come.
+# Seconds between two checks whether this process may write.
 POLL_S = 0.002
 
 
 def too_many_writers() -> Problem:
-    detail = "too many calls are waiting to write: nothing was changed"
+    """Return the problem of a call that waited too long for other writers of an SQLite database."""
+    detail = "too many calls are waiting to write to the database: nothing was changed, send the call again"
     return Problem(503, "database", detail, wait=2)
 
 
 class Turns:
-    """Lets an urgent process write next, beside others that write without a pause.
+    """Gives an urgent process, such as a command of the operator, precedence over others that write without a pause.
 
-    SQLite has no queue of waiting processes. A process that waits for its lock polls it, and never finds it free if the
-    threads of another process pass it on to each other.
+    SQLite has no queue of waiting processes. A process that waits polls SQLite's lock, and may never find it free while
+    the threads of another process pass it on to each other.
 
     Parameters
     ----------
-    path : file of the database; its turns are locks of a file beside it
-    is_urgent : whether this process goes before all others that are not
+    path : file of the database; the turns use locks of another file beside it
+    is_urgent : whether this process writes before all processes that are not urgent
     """
 
     def __init__(self, path: Path, is_urgent: bool) -> None:
-        # closing another handle of the database's own file would drop the locks of SQLite
+        # a file of its own: closing another handle of the database's file would release the locks of SQLite
         self._path = path.with_name(f"{path.name}-turn")
         self._is_urgent = is_urgent
 
     @contextmanager
     def next(self, limit_s: float) -> Iterator[None]:
-        """Wait until no urgent process writes; raise a `Problem` after a while.
+        """Wait until no urgent process writes; an urgent process keeps its turn until the end of the block.
 
-        An urgent process keeps its turn until the end of the block.
+        Raises
+        ------
+        Problem : 503 if the turn has not come within `limit_s` seconds
         """
         if fcntl is None:
             yield

@@ -1,6 +1,6 @@
-"""Search for a voice in PostgreSQL by the extension pgvector.
+"""Search for a voice in PostgreSQL with the extension pgvector.
 
-Its types and operators are no part of SQLAlchemy: the statements of this module are SQL.
+SQLAlchemy does not have its types and operators, so the statements of this module are SQL.
 """
 
 from __future__ import annotations
@@ -26,16 +26,15 @@ from .store import DAY, Transaction
 from .tables import CHANGES, PROFILES
 from .voice_memory import Scores
 
-# Profiles whose vectors are written in one transaction, which locks them for less than a second.
+# Largest number of profiles whose vectors are written in one transaction, which locks them for less than a second.
 WRITE_LIMIT = 300
-# Transactions that may fail because others wrote the same profiles meanwhile.
+# Number of times that a search is repeated because other transactions changed the same profiles.
 TRIES = 20
-# PostgreSQL: another transaction changed rows that this one reads.
+# SQLSTATE of PostgreSQL: another transaction changed rows that this one has read.
 CONFLICT = "40001"
 
-# Unlogged: no vector of a voice is in the log of the database or in copies made from it; after a crash the table is
-# empty. A change of a profile deletes its vectors in the same transaction.
-# that of another schema belongs to another tenant
+# The table is unlogged: no vector is in the log of the database or in copies made from it, and the table is empty after
+# a crash. A change of a profile deletes its vectors in the same transaction. Other schemas belong to other tenants.
 THIS_TABLE = "SELECT to_regclass(quote_ident(current_schema()) || '.voice_vectors')"
 CREATE_TABLE = """
 CREATE EXTENSION IF NOT EXISTS vector;
@@ -46,8 +45,8 @@ $$ BEGIN DELETE FROM voice_vectors WHERE profile = NEW.id; RETURN NULL; END $$;
 CREATE TRIGGER drop_voice_vectors AFTER UPDATE OF change ON profiles FOR EACH ROW EXECUTE FUNCTION drop_voice_vectors()
 """
 NAMES = bindparam("names", type_=sa.Text, expanding=True)
-# The best profiles; then those without a vector of this version; then the others without their names, as means and
-# counts of groups of nearly equal products.
+# Section 1: the best profiles; 2: profiles without a vector of this version; 3: all others without their names, in
+# groups of nearly equal products, as the mean and number of each group.
 SEARCH = sa.text("""
 WITH every AS MATERIALIZED (
     SELECT id, max(-(vector <#> CAST(:query AS vector))) AS product
@@ -85,10 +84,14 @@ COUNTS = (
 
 
 class VectorVersion(NamedTuple):
-    """Version of the vectors in the database.
+    """Version of the search vectors in the database.
 
-    name : digest of everything that they depend on, the same in every process
-    rotation : secret rotation of the vectors
+    Parameters
+    ----------
+    name : hash of everything that the vectors depend on, the same in every process
+    model : model, adapted to its domain
+    search : computes vectors of profiles and tests, whose inner product is the LLR before calibration
+    rotation : (columns, columns) secret orthogonal matrix that rotates the vectors
     """
 
     name: str
@@ -98,9 +101,17 @@ class VectorVersion(NamedTuple):
 
 
 class VectorTable:
-    """Voice vectors in the PostgreSQL of the service, rotated by a secret that is derived from the master key.
+    """Search vectors of all voices in the service's PostgreSQL, rotated by a secret derived from the master key.
 
-    Profiles without a vector for the model in its present domain get one before an answer, in its transaction.
+    Vectors that are missing for the model in its present domain are written by the next search, in its transaction.
+
+    Parameters
+    ----------
+    profiles : profiles of the service
+
+    Raises
+    ------
+    ParameterError : if the database is not PostgreSQL with the extension pgvector
     """
 
     def __init__(self, profiles: ProfileStore) -> None:
@@ -110,8 +121,8 @@ class VectorTable:
         self._current: tuple[int, VectorVersion] | None = None
         if not self.store.is_postgres:
             raise ParameterError(
-                "--search pgvector needs PostgreSQL, and the database is SQLite: give --database postgresql://..., or "
-                "search in memory, which is the default"
+                "--search pgvector needs PostgreSQL, but the database is SQLite: pass --database postgresql://..., or "
+                "leave --search out to search in memory"
             )
         try:
             with self.store.database.begin() as connection:
@@ -122,14 +133,25 @@ class VectorTable:
         except DBAPIError as error:
             raise ParameterError(
                 "--search pgvector needs the extension pgvector: install its package for your PostgreSQL and let "
-                "a superuser run CREATE EXTENSION vector, or search in memory, which is the default. The database "
+                "a superuser run CREATE EXTENSION vector, or leave --search out to search in memory. The database "
                 f"reports: {error.orig}"
             ) from error
 
     def scores(
         self, test: Integers, candidates: Sequence[str] | None = None, count: int = 20
     ) -> Scores:
-        """Return the `count` profiles with the best products, and the LLRs of these and of all others."""
+        """Search for the voice of a test.
+
+        Parameters
+        ----------
+        test : (rank,) evidence of the test in whole numbers
+        candidates : ids of the profiles to search; None: all enrolled profiles
+        count : number of best profiles whose ids are returned
+
+        Returns
+        -------
+        the adapted model; the ids of the best profiles; and the LLRs of these, followed by those of all others
+        """
         conflicts = 0
         scores = None
         while scores is None:
@@ -147,7 +169,7 @@ class VectorTable:
     def _scores(
         self, work: Transaction, test: Integers, candidates: Sequence[str] | None, count: int
     ) -> Scores | None:
-        """Search in one transaction; return None if it wrote the maximum number of missing vectors: search again."""
+        """Search in one transaction, see `scores`; return None if more vectors may be missing: search again."""
         version = self._version(work)
         model = version.model
         query = version.search.queries(model.side([[Cell("", test, 1)]], False))[0]
@@ -164,7 +186,7 @@ class VectorTable:
         rows = work.run(SEARCH, **values).all()
         missing = [row.id for row in rows if row.product is None]
         if missing:
-            # none is written for profiles whose data keys are destroyed
+            # no vectors are written for profiles whose data keys are destroyed
             if self._write(work, missing, version) and len(missing) == WRITE_LIMIT:
                 return None
             rows = work.run(SEARCH, **values).all()
@@ -174,7 +196,7 @@ class VectorTable:
         return model, names, np.repeat(llrs, [row.people for row in rows])
 
     def _version(self, work: Transaction) -> VectorVersion:
-        """Return the version of the vectors for the current domain and numbers of recordings in the database."""
+        """Return the version of the search vectors that the present profiles in the database need."""
         counter = work.run(COUNTER).one()
         current = self._current
         if current is not None and current[0] == counter.number:
@@ -197,10 +219,10 @@ class VectorTable:
         return version
 
     def _write(self, work: Transaction, names: list[str], version: VectorVersion) -> int:
-        """Write the vectors of profiles, and return the number of those that have data keys.
+        """Write the vectors of the profiles `names`, and return the number of profiles that could be read.
 
-        Their rows are locked: a deletion at the same time waits, and then deletes the vectors too. Rows that another
-        connection holds get their vectors later.
+        Their rows are locked: a deletion at the same time waits, and then deletes the vectors too. Profiles that
+        another connection has locked get their vectors later.
         """
         names = list(work.run(LOCK_PROFILES, names=names).scalars())
         work.run(DELETE_VECTORS, names=names)

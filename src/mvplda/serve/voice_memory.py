@@ -1,4 +1,4 @@
-"""Search for a voice in memory, kept up to date with the database."""
+"""Search for a voice among all profiles in memory, which follows the changes in the database."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .profiles import ProfileStore
 from .store import DAY, Transaction
 from .tables import PROFILES, last_use
 
-# The model in its domain, profiles, and LLRs; LLRs beyond the last name are those of profiles that are not listed.
+# The model adapted to its domain, ids of profiles, and their LLRs. Further LLRs belong to profiles without an id.
 Scores = tuple[Model, list[str], Array]
 
-# Profiles that are read by one query, and whose search vectors are computed at a time.
+# Number of profiles that are read by one query, and whose search vectors are computed at a time.
 BATCH = 2000
-# A block is at most a tenth as large as the one before it: few blocks, and few times that a block is rebuilt.
+# A block has at most a tenth of the profiles of the previous block: blocks are few, and are seldom rebuilt.
 GROWTH = 10
 
 IS_ENROLLED = sa.and_(
@@ -47,10 +47,16 @@ EXPIRED = (
 
 
 class VoiceBlock:
-    """Voices that one matrix product compares with a test.
+    """Group of n profiles that one matrix product compares with a test.
 
-    sums : sums of the profiles
-    alive : (n,) False for profiles that were deleted or changed since
+    Parameters
+    ----------
+    ids : ids of the profiles
+    sums : sums over the recordings of each profile
+
+    Attributes
+    ----------
+    alive : (n,) whether each profile is still valid; False after it was deleted or changed
     """
 
     def __init__(self, ids: list[str], sums: HalfSums) -> None:
@@ -60,17 +66,25 @@ class VoiceBlock:
         self._index: VoiceIndex | None = None
 
     def index(self, model: Model) -> VoiceIndex:
-        """Return the vectors for a deployed model, computed again if the domain has changed."""
+        """Return the search vectors of the profiles for a model that is adapted to its domain.
+
+        They are computed again if `model` is another object than at the last call, because the domain has changed.
+        """
         index = self._index
         if index is None or index.model is not model:
-            # of the former domain, before another one is computed
+            # frees the memory of the previous index before the next one is computed
             self._index = None
-            # another thread may compute the same; the last one is stored
+            # another thread may compute the same index; the last result is stored
             index = self._index = VoiceIndex(model, self)
         return index
 
     def llrs(self, model: Model, test: Profiles) -> Array:
-        """Return (n,) LLRs of the same speaker by inner products: the exact LLRs or slightly larger."""
+        """Return the (n,) LLRs of the same speaker of each profile with a test, computed by inner products.
+
+        They may be slightly larger than the exact LLRs.
+
+        test : the test as the only profile of a side of the scorer
+        """
         index = self.index(model)
         products = index.vectors @ index.search.queries(test)[0]
         largest = np.full(len(self.ids), -np.inf)
@@ -82,14 +96,16 @@ class VoiceBlock:
 
 
 class HalfSums:
-    """Sums of profiles in half precision, each with a scale, and their numbers of recordings.
+    """Sums over the recordings of n profiles, in 16-bit floating point to save memory.
 
-    The best profiles are scored again from the database in full precision. Only the total probability of all other
-    profiles in an answer has the error of half precision.
+    The best profiles of a search are scored again in full precision from the database. Therefore only the total
+    probability of all other profiles has the error of this precision.
 
     Parameters
     ----------
-    y : (n, rank) rows, the largest number of each is 1
+    y : (n, rank) sums, each divided by its scale
+    scale : (n,) largest absolute component of each sum
+    weights : (n,) number of recordings of each profile
     """
 
     def __init__(self, y: NDArray[np.float16], scale: Array, weights: Array) -> None:
@@ -99,18 +115,22 @@ class HalfSums:
 
     @classmethod
     def empty(cls, count: int, rank: int) -> HalfSums:
+        """Return uninitialised sums of `count` profiles with `rank` components each."""
         return cls(np.empty((count, rank), dtype=np.float16), np.empty(count), np.empty(count))
 
     def put(self, rows: slice, y: Array, weights: Array) -> None:
+        """Set the sums `y` (m, rank) and the numbers of recordings `weights` (m,) of m rows."""
         scale = np.maximum(np.abs(y).max(axis=1), np.finfo(np.float64).tiny)
         self.y[rows] = y / scale[:, None]
         self.scale[rows] = scale
         self.weights[rows] = weights
 
     def take(self, rows: slice | NDArray[np.intp]) -> HalfSums:
+        """Return the sums of some rows."""
         return HalfSums(self.y[rows], self.scale[rows], self.weights[rows])
 
     def joined(self, other: HalfSums) -> HalfSums:
+        """Return these sums followed by those of `other`."""
         return HalfSums(
             np.concatenate([self.y, other.y]),
             np.concatenate([self.scale, other.scale]),
@@ -118,21 +138,29 @@ class HalfSums:
         )
 
     def profiles(self, model: Model) -> Profiles:
-        """Return the sums as profiles of a scorer."""
+        """Return the sums as n profiles of the model's scorer."""
         y = self.y.astype(np.float64) * self.scale[:, None]
         return model.scorer.profiles(y, self.weights, np.arange(len(y)))
 
 
 class VoiceIndex:
-    """Search vectors of a block for one deployed model, computed a batch at a time, to need little memory."""
+    """Search vectors of the profiles of a block, for one model that is adapted to its domain.
+
+    Attributes
+    ----------
+    search : computes vectors of profiles and tests, whose inner product is the LLR before calibration
+    vectors : (m, columns) vectors of all profiles
+    owners : (m,) row of the profile in the block for each vector
+    """
 
     def __init__(self, model: Model, block: VoiceBlock) -> None:
         self.model = model
-        # one profile per number of recordings: the search depends on these, and not on sums
+        # one profile per number of recordings: the search index depends on these numbers, and not on sums
         examples = np.unique(block.sums.weights, return_index=True)[1]
         self.search: SearchIndex = model.bundle.index(
             block.sums.take(examples).profiles(model), VOICE
         )
+        # a batch at a time, to need little memory
         blocks, owners = [], []
         for start in range(0, len(block.ids), BATCH):
             batch = block.sums.take(slice(start, start + BATCH))
@@ -144,7 +172,14 @@ class VoiceIndex:
 
 
 class VoiceMemory:
-    """Enrolled voices in memory; follows the numbers of changes in the database, and therefore needs no clock."""
+    """Sums of all enrolled profiles in memory.
+
+    Each search first reads the profiles that have a larger change number than the largest one read before.
+
+    Parameters
+    ----------
+    profiles : profiles of the service
+    """
 
     def __init__(self, profiles: ProfileStore) -> None:
         self.profiles = profiles
@@ -158,9 +193,18 @@ class VoiceMemory:
     def scores(
         self, test: Integers, candidates: Sequence[str] | None = None, count: int = 0
     ) -> Scores:
-        """Return all profiles with their LLRs for the voice of a test, whatever `count`.
+        """Compare the voice of a test with all profiles.
 
-        The LLR is -inf for profiles outside of `candidates`, and for deleted and changed ones, which may occur twice.
+        Parameters
+        ----------
+        test : (rank,) evidence of the test in whole numbers
+        candidates : ids of the profiles to search; None: all enrolled profiles
+        count : ignored; the search in PostgreSQL has the same parameter
+
+        Returns
+        -------
+        the adapted model, the ids of all profiles, and their LLRs: -inf for profiles that are not in `candidates`, and
+        for outdated entries, whose ids may occur twice
         """
         with self._lock, self.profiles.store.read() as work:
             self._refresh(work)
@@ -179,7 +223,7 @@ class VoiceMemory:
         return model, names, llrs
 
     def _refresh(self, work: Transaction) -> None:
-        """Read the profiles that changed, and drop those that have expired."""
+        """Read the profiles that changed since the last call, and drop expired profiles."""
         since = work.now - self.settings.expire_days * DAY
         model = self.profiles.model.fingerprint
         changed = work.run(CHANGED, model=model, since=since, number=self._change).all()
@@ -197,7 +241,7 @@ class VoiceMemory:
         self._change = max([self._change, *(row.change for row in changed)])
 
     def _read(self, work: Transaction, names: list[str]) -> tuple[list[str], HalfSums]:
-        """Return the names and sums of profiles that can be read."""
+        """Return the ids and sums of those profiles `names` that can be decrypted."""
         model = self.profiles.model
         ids: list[str] = []
         sums = HalfSums.empty(len(names), model.rank)
@@ -212,7 +256,7 @@ class VoiceMemory:
         return ids, sums.take(slice(len(ids)))
 
     def _add(self, ids: list[str], sums: HalfSums) -> None:
-        """Append a block, merged with those before it that are not much larger."""
+        """Append a block of profiles, merged with previous blocks that are not much larger."""
         while self._blocks and len(ids) * GROWTH > len(self._blocks[-1].ids):
             before = self._blocks.pop()
             alive = np.flatnonzero(before.alive)

@@ -1,4 +1,4 @@
-"""Worker processes: one that fails to start logs the error and tries again after increasing pauses."""
+"""Start of worker processes: after an error, a worker logs it and tries again after increasing pauses."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .schemas import Problem
 
 log = logging.getLogger("mvplda.serve")
 Started = TypeVar("Started")
-# Errors of a start that may succeed later: the database is away, a file is being replaced, the disk is full.
+# Errors after which a later start may succeed: the database is down, a file is being replaced, the disk is full.
 START_ERRORS = (MvpldaError, SQLAlchemyError, Problem, OSError)
 # Shortest and longest pause between two attempts to start.
 PAUSES_S = (1.0, 30.0)
-# Seconds after which the whole service ends if no worker has ever started.
+# Seconds after which the whole service ends if no worker has started by then.
 START_LIMIT_S = 60.0
-# Seconds in which starts are counted, and their number per worker without a pause.
+# Seconds over which starts are counted, and number of starts per worker in this time that need no pause.
 RECENT_S = 60.0
 FREE_STARTS = 2
 # Exit status of a service that cannot start; the same as that of uvicorn.
@@ -31,10 +31,11 @@ START_FAILURE = 3
 
 
 class WorkerStarts:
-    """Starts of the workers of one service, in files of a folder that they share.
+    """Record of the starts of a service's workers, in files of a folder that they share.
 
     Parameters
     ----------
+    folder : folder of the files
     workers : number of worker processes
     """
 
@@ -50,7 +51,10 @@ class WorkerStarts:
         return self._failed.exists()
 
     def run(self, start: Callable[[], Started]) -> Started:
-        """Return the result of a start; it is repeated after errors, and ends the service if no worker can start."""
+        """Return start(), repeated after errors with increasing pauses.
+
+        If no worker has started after `START_LIMIT_S` seconds, the whole service ends.
+        """
         self._wait_after_crashes()
         began = time.monotonic()
         pause, longest = PAUSES_S
@@ -61,21 +65,25 @@ class WorkerStarts:
                 return started
             except START_ERRORS as error:
                 reason = getattr(error, "detail", None) or error
-                log.error("a worker cannot start, next attempt in %g s: %s", pause, reason)
+                log.error("a worker process cannot start, next try in %g s: %s", pause, reason)
             if time.monotonic() - began > START_LIMIT_S and not self._serving.exists():
                 self._end()
             time.sleep(pause)
             pause = min(2 * pause, longest)
 
     def _end(self) -> NoReturn:
-        """End all workers and their parent."""
-        log.error("no worker can start: the service ends with status %d", START_FAILURE)
+        """End all worker processes and their parent process."""
+        log.error(
+            "no worker process could start within %g s: the service ends with status %d",
+            START_LIMIT_S,
+            START_FAILURE,
+        )
         self._failed.touch()
         os.kill(os.getppid(), signal.SIGTERM)
         raise SystemExit(START_FAILURE)
 
     def _wait_after_crashes(self) -> None:
-        """Wait before a start if workers ended again and again, such as killed for want of memory."""
+        """Wait before a start if workers ended several times in the last minute, for example for lack of memory."""
         now = time.time()
         with self._log.open("a", encoding="utf-8") as file:
             file.write(f"{now}\n")
@@ -86,5 +94,9 @@ class WorkerStarts:
             return
         shortest, longest = PAUSES_S
         pause = min(shortest * 2.0 ** min(excess - 1, 10), longest)
-        log.error("workers started %d times within a minute: the next one in %g s", recent, pause)
+        log.error(
+            "worker processes started %d times within a minute, because they end again: next start in %g s",
+            recent,
+            pause,
+        )
         time.sleep(pause)

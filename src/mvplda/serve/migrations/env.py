@@ -1,4 +1,4 @@
-"""Alembic runs this to migrate the database that the service has opened."""
+"""Script that Alembic runs to migrate the tables of the database that the service has opened."""
 
 from alembic import context
 
