@@ -40,7 +40,7 @@ RAMP_S = 0.4
 """Seconds beyond `ONE_WORD_S` over which the prior probability of a near match rises to `NEAR_MATCH_PRIOR`."""
 
 MIN_SECONDS = 0.05
-"""Shortest duration in a ratio of durations."""
+"""Lower limit in seconds of the durations whose ratio is computed."""
 
 MIN_DISTANCE = 1e-4
 """Lower limit of distances before the logarithm is taken; copies of a recording have smaller ones."""

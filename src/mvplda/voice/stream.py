@@ -45,14 +45,14 @@ class StreamUpdate:
 
 
 class LookSchedule:
-    """Samples of a stream, and the times of its looks: after every `step_s` seconds of speech.
+    """Samples of a stream, and the times at which a decision about them is due: every `step_s` seconds of speech.
 
     Parameters
     ----------
     rate : samples per second of the stream
     detection_rate : samples per second at which speech is detected
-    step_s : seconds of speech between two looks
-    longest_s : longest stream, in seconds
+    step_s : seconds of speech between two decisions
+    longest_s : maximum duration of the stream in seconds
     """
 
     def __init__(
@@ -93,7 +93,15 @@ class LookSchedule:
         return len(frames) > 0 and (len(self._speech) - frames[-1]) * SHIFT_S >= PAUSE_S
 
     def append(self, samples: Sound) -> bool:
-        """Append samples (full scale 1); return whether it is time to detect speech, see `is_due`."""
+        """Append samples, and return whether it is time to detect speech by `is_due`.
+
+        samples : (n,) samples of one channel with full scale 1
+
+        Raises
+        ------
+        AudioError
+            The stream would be longer than `longest_s`.
+        """
         if (self._length + len(samples)) / self.rate > self.longest_s:
             raise AudioError(
                 f"the stream is longer than {self.longest_s:g} s, the limit: end it, and start another",
@@ -104,7 +112,7 @@ class LookSchedule:
         return self.seconds >= self._next_check_s
 
     def is_due(self) -> bool:
-        """Detect speech; return whether there is enough new speech for another look."""
+        """Detect speech, and return whether `step_s` seconds of speech were added since the last decision."""
         self._next_check_s = self.seconds + CHECK_S
         self.detect_speech()
         if self.speech_s < self._next_speech_s:
@@ -113,11 +121,11 @@ class LookSchedule:
         return True
 
     def samples(self) -> Sound:
-        """Return all samples."""
+        """Return all samples so far, (n,)."""
         return np.concatenate(self._blocks) if self._blocks else np.zeros(0, dtype=np.float32)
 
     def detect_speech(self) -> None:
-        """Detect the speech in all samples, from the beginning: levels are relative to the loudest."""
+        """Detect the speech in all samples so far, because levels are relative to the loudest of them."""
         samples = self.samples()
         if samples.any():
             sound = sound_from_array(samples, self.detection_rate, self.rate)
@@ -129,9 +137,9 @@ class SpeechStream:
 
     Each decision is about all samples so far; `finish` decides as `VoiceModel.verify` does about a recording of them. A
     stream is decided early if two consecutive decisions accept at the strictest operating point of the model, or if two
-    reject because of the speaker: with several chances to be accepted at the point asked for, up to 1.4 times the
-    impostors would be (`benchmarks.studies.looks`). A rejection because of the phrase does not count, because the
-    phrase may not have ended.
+    reject because of the speaker. The requested operating point would accept up to 1.4 times as many impostors, because
+    each decision is another chance (`benchmarks.studies.looks`). A rejection because of the phrase does not count,
+    because the phrase may not have ended.
 
     Parameters
     ----------
@@ -216,10 +224,14 @@ class SpeechStream:
         return self._schedule.samples()
 
     def _decide(self, tested: ExtractedVectors) -> Decision:
+        """Decide about all samples so far, at the requested operating point."""
         return self.voices.verify(self.enrolled, tested, self.question, **self.point_options)
 
     def _outcome(self, decision: Decision, tested: ExtractedVectors) -> str:
-        """Return the verdict if more speech should not change it; else an empty text."""
+        """Return the verdict if more speech should not change it, else "".
+
+        A rejection counts if it is because of the speaker, an acceptance at the strictest operating point.
+        """
         if decision.answer == "reject" and decision.views.get(SPEAKER) == "reject":
             return "reject"
         if decision.answer != "accept" or self._strict_far is None:
@@ -228,7 +240,7 @@ class SpeechStream:
         return self.voices.verify(self.enrolled, tested, self.question, far=far).answer
 
     def _tested(self, with_copies: bool) -> ExtractedVectors:
-        """Return the stream up to now as a tested side.
+        """Return all samples so far as the tested side of a comparison.
 
         with_copies : whether to compare the stream with the enrolled recordings, if these have fingerprints
         """
@@ -251,6 +263,9 @@ class SpeechStream:
 
 
 def do_agree(outcomes: Sequence[str]) -> bool:
-    """Return whether the last `CONFIRMATIONS` outcomes of looks are the same verdict; an empty text is none."""
+    """Return whether the last `CONFIRMATIONS` outcomes are the same verdict.
+
+    outcomes : per decision "accept" or "reject", or "" if it does not count
+    """
     last = set(outcomes[-CONFIRMATIONS:])
     return len(outcomes) >= CONFIRMATIONS and len(last) == 1 and last <= {"accept", "reject"}

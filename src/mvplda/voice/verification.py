@@ -256,16 +256,24 @@ class VoiceModel:
         question: Question | None = None,
         **point_options: float | None,
     ) -> float | None:
-        """Return the share of the strictest measured point for a profile; None if it is not below that of `point`.
+        """Return the share of false acceptances of the strictest operating point for an enrolled side.
 
-        point_options : those of `point`
+        Parameters
+        ----------
+        enrolled, question, point_options : as in `verify`
+
+        Returns
+        -------
+        the share; None if no operating point is stricter than that of `verify`
         """
         profile = single_profile(self.bundle, self.side(enrolled), "0")
         bundle = self.bundle.paired(profile)
         points = bundle.operating_points(bundle.informed(question, profile))
-        own = bundle.point(question, profile, **point_options).far
+        requested = bundle.point(question, profile, **point_options).far
+        if requested is None:
+            return None
         shares = [point.far for point in points if point.far is not None]
-        return min((far for far in shares if own is not None and far < own), default=None)
+        return min((far for far in shares if far < requested), default=None)
 
     def identify(
         self,

@@ -170,7 +170,7 @@ def _list_source(path: Path, use_own_names: bool) -> list[ListedRecording]:
             )
         return [_list_file(file, base) for file in files]
     if not path.exists():
-        raise DataError(f"there is no file or folder {path}")
+        raise DataError(f"there is no file or folder {path}: check the path")
     with path.open("rb") as file:
         is_sound = path.suffix.lower() in SOUND_SUFFIXES or container_format(file.read(HEADER_SIZE))
     if is_sound:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from .wheels import Report
 
 CHECK_FILE = "checked.json"
-"""File in the folder of a download: the versions of the libraries whose vector agreed with the golden vector."""
+"""Name of the file, in the folder of a download, with the versions of libraries by which the golden vector was
+reproduced."""
 
 
 def get_weights(
@@ -53,7 +54,7 @@ def get_weights(
     FetchError
         No source has the files, or they have other hashes than the recipe.
     """
-    # Imported late: clients of HTTP are slow to import, and extractors that are loaded need none.
+    # imported here, because clients of HTTP are slow to import, and loading an extractor needs none
     from .sources import listed_sources, named_source
     from .wheels import WheelSource
 
@@ -212,15 +213,15 @@ def cached_decoder(name: str) -> dict[str, Path]:
 
 
 def record_check(network: OnnxNetwork) -> None:
-    """Record in the cache that the golden vector of a download agrees with the libraries that are installed."""
+    """Record in the cache that a download reproduces its golden vector with the installed libraries."""
     file = network.path.with_name(CHECK_FILE)
-    # In a cache that cannot be written, every load checks the vector.
+    # if the cache cannot be written, every load checks the vector
     with suppress(OSError), atomic_write(file) as (temporary,):
         temporary.write_text(json.dumps(_check_key(network)))
 
 
 def is_checked(network: OnnxNetwork) -> bool:
-    """Return whether the golden vector of a download was compared with these libraries, see `record_check`."""
+    """Return whether `record_check` was called for this network and the installed versions of libraries."""
     try:
         recorded = json.loads(network.path.with_name(CHECK_FILE).read_text())
     except (OSError, ValueError):
@@ -229,7 +230,7 @@ def is_checked(network: OnnxNetwork) -> bool:
 
 
 def _check_key(network: OnnxNetwork) -> dict[str, str]:
-    """Return the weights with their processing, and the versions of the libraries that compute a vector."""
+    """Return what a network's vectors depend on: its fingerprint, the processor's type and versions of libraries."""
     libraries = {"numpy": np, "scipy": scipy, "onnxruntime": need("onnxruntime")}
     versions = {name: str(library.__version__) for name, library in libraries.items()}
     return {

@@ -371,7 +371,7 @@ def load_network(path: PathLike, *, check: bool, threads: int) -> OnnxNetwork:
         if str(path) not in downloadable():
             raise
         raise FileFormatError(f"{error}. Fetch it again: mvplda extractor get {path}") from error
-    # `mvplda extractor get` has compared the golden vector of a download, with the libraries of that time.
+    # `mvplda extractor get` has compared the golden vector of a download with the same libraries
     if check and not (str(path) in downloadable() and is_checked(network)):
         network.check()
     return network

@@ -21,10 +21,20 @@ BLOCK_FRAMES = 512
 
 
 def filter_banks(samples: FloatArray, rate: int, settings: Features) -> NDArray[np.float32]:
-    """Return the (T, bins) log energies of Kaldi's filter banks of scaled samples, without dither.
+    """Compute Kaldi's log filter banks, without dither.
 
-    A vector differs by less than 1e-5 of its largest number from that of the library kaldi-native-fbank, which takes
-    six times as long.
+    The vectors of extractors differ by less than 1e-5 of their largest value from those with the library
+    kaldi-native-fbank, which takes six times as long.
+
+    Parameters
+    ----------
+    samples : (n,) samples in the scale of the recipe
+    rate : samples per second
+    settings : window, pre-emphasis and bands of the recipe
+
+    Returns
+    -------
+    (T, bins) natural logarithms of the energies in the bands, one row per 10 ms
     """
     length = frame_length(rate)
     size = 1 << (length - 1).bit_length()

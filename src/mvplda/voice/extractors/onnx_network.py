@@ -128,7 +128,7 @@ class OnnxNetwork:
 
     @cached_property
     def _test_vector(self) -> Vector:
-        """Vector of the test signal."""
+        """Vector of the test signal by which the network is verified, (dimension,)."""
         return self.embed(golden_signal(self.rate))
 
     def hidden_frames(self, segment: SoundSegment) -> Frames:
@@ -344,9 +344,9 @@ def open_session(path: Path, threads: int) -> InferenceSession:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    # The plan of shared memory takes half of the load time. Without it, the arena reuses memory as fast.
+    # planning of shared memory takes half of the load time, and the arena reuses memory as fast without
     options.enable_mem_reuse = False
-    # A pattern is kept for every length of a recording.
+    # a pattern would be stored for every length of a recording
     options.enable_mem_pattern = False
     available = runtime.get_available_providers()
     preferred = ("CUDAExecutionProvider", "CPUExecutionProvider")
