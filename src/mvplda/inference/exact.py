@@ -318,9 +318,9 @@ class Elimination:
     # Covariances.
 
     def covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
-        """Return sums of the latents' posterior covariances (docs/math.md, 5.5).
+        """Return sums of the posterior covariances of the latents (docs/math.md, 5.5).
 
-        return : the sum over vectors, (r, r), with the latents of all views side by side; and per
+        return : the sum over vectors, (r, r), for the r latents of all views side by side; and per
             view the sum over its classes, (rank, rank)
         """
         slices = self.slices

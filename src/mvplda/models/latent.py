@@ -39,10 +39,10 @@ PROJECTION_CHUNK = 2**22
 """Number of elements per chunk in which float32 vectors are projected."""
 
 PARAMETERS = ("mean_", "loadings_", "noise_")
-"""Attributes on which all scores depend."""
+"""Names of the attributes on which all scores depend."""
 
 CLASS_ATTRIBUTES = ("classes_", "class_means_", "class_covariances_")
-"""Attributes on which scores with known classes depend too."""
+"""Names of the attributes on which scores with known classes depend too."""
 
 
 class LatentScorer(BaseScorer, TransformerMixin):

@@ -48,7 +48,7 @@ it. The search begins near FIRST_RANK.
 """
 
 ROUNDS = 2
-"""Largest number of rounds over the views of a structure."""
+"""Largest number of rounds in which the search varies the rank of each view."""
 
 STRENGTHS = (0.1, 0.2, 0.4, 0.6, 0.8)
 """Default strengths of the isotropic prior that `select_model` compares."""

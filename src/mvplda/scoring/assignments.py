@@ -52,7 +52,11 @@ class CellTable:
 
     @classmethod
     def single_cell(cls, base: Views, weight: float) -> CellTable:
-        """Return the table of a profile with one cell, a class without name in each base view, and this weight."""
+        """Return the table of a profile whose vectors form a single cell without class names.
+
+        base : base views
+        weight : number of vectors
+        """
         return cls(base, (weight,), ((0,),) * len(base), ((-1,),) * len(base))
 
     def without_training_classes(self) -> TrainingClasses:
@@ -199,7 +203,7 @@ ClassMatch = tuple[int, int]
 """What a class of the test is the same as: (class of the enrolment, training class), by number; -1: none."""
 
 ClassMatches = tuple[tuple[ClassMatch, ...], ...]
-"""Match of every class of the test, per base view."""
+"""Match (see `ClassMatch`) of every class of the test, per base view."""
 
 NEW_CLASS: ClassMatch = (-1, -1)
 """Match of a class that is neither an enrolled nor a training class."""

@@ -316,7 +316,9 @@ class LatentTerms:
     ) -> _ReducedTerm:
         """Compute the matrices of the pair term (log-ratio) on the shared latents, and both sides' reductions to them.
 
-        The parameters are those of `_reduced_recipe`.
+        enrol, test : positions of the latents of the two sides
+        known_e, known_t : changes of variables for training classes
+        keep_e, keep_t : indices of the shared latents on each side
         """
         kept_e, reduce_e = EvidenceReduction.of(known_e.cells(enrol), enrol, keep_e)
         if known_e.alike:

@@ -129,7 +129,7 @@ class AssignmentSum:
     def evaluate(self, value_of: Callable[[TermProduct], AnyArray]) -> AnyArray | float:
         """Return the log-sum: an array, or a number if there are no products.
 
-        value_of : function that returns the values of a product
+        value_of : function that computes the pair terms of a product
         """
         if not self.products:
             # without any assignment the sum is 0, and its log minus infinity

@@ -357,7 +357,7 @@ class _Pairs:
             self.pending = 0
 
     def _merged(self) -> tuple[IntArray, IntArray]:
-        """Return the distinct keys, sorted, and their counts."""
+        """Return the distinct keys (pairs of classes), sorted, and the number of vectors of each."""
         keys, counts = map(np.concatenate, zip(*self.batches, strict=True))
         order = np.argsort(keys, kind="stable")  # merges runs that are sorted already
         first = np.flatnonzero(np.diff(keys[order], prepend=-1))

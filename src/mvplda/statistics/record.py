@@ -418,8 +418,8 @@ MAX_CHARACTER = 0x10FFFF
 def holds_statistics(path: PathLike) -> bool:
     """Return whether a file contains statistics, judged by its metadata; its name does not matter.
 
-    A path without the ending .safetensors that is not a regular file (such as a pipe) is not read:
-    False.
+    A stream such as a pipe is not read: the result is then False, unless the path ends in
+    .safetensors.
     """
     has_suffix = str(path).endswith(".safetensors")
     if not has_suffix and not Path(path).is_file():
