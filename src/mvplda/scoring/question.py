@@ -95,9 +95,9 @@ class Question:
         return tuple(self.known or ())
 
     def labelled(self, enrolled: Iterable[str], tested: Iterable[str]) -> list[str]:
-        """Return the tested views in which both sides have labels, or whose classes are in `known`.
+        """Return the views in which the tests have labels, and the profiles have labels or a known class (`known`).
 
-        enrolled, tested : views with labels on either side
+        enrolled, tested : views with labels of the profiles, and of the tests
         """
         enrolled_or_known = {*enrolled, *self.known_views}
         return [view for view in tested if view in enrolled_or_known]
