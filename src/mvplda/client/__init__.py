@@ -1,4 +1,4 @@
-"""Client of the HTTP service, for Python: typed answers, retries, and calls that are done once."""
+"""Python clients of the HTTP service, with typed answers and automatic retries that repeat no operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of the service, without sending them: shared by the two clients."""
+"""Requests of the service's calls, and the reading of their answers; both clients send them."""
 
 from __future__ import annotations
 
@@ -32,17 +32,20 @@ MEDIA_TYPES = {
     ".opus": "audio/ogg",
     ".webm": "audio/webm",
 }
-# Answers after which the same call may succeed.
+# HTTP statuses after which the same call may succeed later.
 PASSING = (408, 425, 429, 502, 503, 504)
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Attempts of a call that has no answer, or that the service refuses for a while.
+    """Rules by which a call is sent again if it has no answer, or if the service asks for a later attempt.
 
+    Parameters
+    ----------
     attempts : largest number of attempts
-    first_wait_s : wait before the second attempt; doubled before each further one, with a random part
-    longest_wait_s : a call that the service wants to be repeated later than this is not repeated
+    first_wait_s : seconds to wait before the second attempt, doubled for each further attempt; a random factor between
+        0.5 and 1 is applied
+    longest_wait_s : longest wait in seconds; if the service asks for a longer wait, the call is not repeated
     """
 
     attempts: int = 4
@@ -50,10 +53,16 @@ class RetryPolicy:
     longest_wait_s: float = 10.0
 
     def wait(self, attempt: int, error: ServiceError | None) -> float | None:
-        """Return the seconds before the next attempt; None: there is none.
+        """Return the seconds to wait before the next attempt of a call.
 
+        Parameters
+        ----------
         attempt : number of attempts that were made
-        error : refusal of the last one; None: it had no answer
+        error : refusal of the last attempt; None: it had no answer
+
+        Returns
+        -------
+        seconds to wait; None: the call is not sent again
         """
         if attempt >= self.attempts:
             return None
@@ -67,7 +76,16 @@ class RetryPolicy:
 
 @dataclass(frozen=True)
 class Call(Generic[Reply]):
-    """Request, and the function that turns its JSON into a record."""
+    """HTTP request of a call.
+
+    Parameters
+    ----------
+    method, path : method and path, relative to ``/v1/``
+    read : converts the JSON of the answer to a record
+    query : fields of the query
+    content : body; None: no body
+    headers : further headers
+    """
 
     method: str
     path: str
@@ -78,16 +96,17 @@ class Call(Generic[Reply]):
 
 
 def once(headers: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Add a random Idempotency-Key to headers: the service executes a call once, however often it is sent."""
+    """Return headers with a random Idempotency-Key, by which the service executes a repeated call only once."""
     return {**(headers or {}), "Idempotency-Key": secrets.token_urlsafe(18)}
 
 
 def given(**fields: Any) -> dict[str, Any]:
-    """Return the fields that are not None."""
+    """Return {name: value} of the arguments that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def json_call(path: str, read: Callable[[Json], Reply], fields: Mapping[str, Any]) -> Call[Reply]:
+    """Return a POST call with `fields` as JSON, whose answer `read` converts to a record."""
     content = json.dumps(fields).encode()
     return Call("POST", path, read, {}, content, once({"Content-Type": "application/json"}))
 
@@ -99,9 +118,16 @@ def recording_call(
     vector: Sequence[float] | None,
     fields: Mapping[str, Any],
 ) -> Call[Reply]:
-    """Return a call with a recording, or with a vector of the service's extractor."""
+    """Return a POST call with a recording, or with a vector of the service's extractor.
+
+    Raises
+    ------
+    TypeError : if both or neither of `sound` and `vector` are given
+    """
     if (sound is None) == (vector is None):
-        raise TypeError("pass either a recording or vector=")
+        raise TypeError(
+            "expected either sound (bytes of a file, or its path) or vector=; got both or none of them"
+        )
     if vector is not None:
         return json_call(path, read, {"vector": [float(x) for x in vector], **fields})
     media_type = "application/octet-stream"
@@ -112,6 +138,7 @@ def recording_call(
 
 
 def create_profile(user_id: str | None, phrase: str | None, consent: str) -> Call[Profile]:
+    """Return the call that creates a profile."""
     fields = given(userId=user_id, phrase=phrase)
     return json_call(
         "profiles", Profile.from_json, {**fields, "consent": {"given": True, "text": consent}}
@@ -119,10 +146,13 @@ def create_profile(user_id: str | None, phrase: str | None, consent: str) -> Cal
 
 
 def profile(profile_id: str) -> Call[Profile]:
+    """Return the call that reads a profile."""
     return Call("GET", f"profiles/{profile_id}", Profile.from_json)
 
 
 def profiles(**query: Any) -> Call[tuple[list[Profile], str | None]]:
+    """Return the call that reads one page of profiles; its record is (profiles, `after` of the next page or None)."""
+
     def read(found: Json) -> tuple[list[Profile], str | None]:
         return [Profile.from_json(item) for item in found["items"]], found["next"]
 
@@ -136,6 +166,7 @@ def enrol(
     phrase: str | None,
     session: str | None,
 ) -> Call[Enrolment]:
+    """Return the call that adds a recording to a profile."""
     fields = given(phrase=phrase, session=session)
     path = f"profiles/{profile_id}/enrollments"
     return recording_call(path, Enrolment.from_json, sound, vector, fields)
@@ -144,6 +175,7 @@ def enrol(
 def verify(
     profile_id: str, sound: Sound | None, vector: Sequence[float] | None, **fields: Any
 ) -> Call[VerificationDecision]:
+    """Return the call that verifies a recording against a profile; `fields` are further fields of the request."""
     path = f"profiles/{profile_id}/verify"
     return recording_call(path, VerificationDecision.from_json, sound, vector, given(**fields))
 
@@ -154,6 +186,7 @@ def identify(
     candidates: Sequence[str] | None,
     **fields: Any,
 ) -> Call[SpeakerIdentification]:
+    """Return the call that identifies a speaker; `fields` are further fields of the request."""
     names: Any = candidates
     if candidates is not None and vector is None:
         names = ",".join(candidates)
@@ -164,25 +197,28 @@ def identify(
 
 
 def challenge(profile_id: str, kind: str | None) -> Call[ProfileChallenge]:
+    """Return the call that asks for a challenge of a profile."""
     return json_call(
         "challenges", ProfileChallenge.from_json, given(profileId=profile_id, kind=kind)
     )
 
 
 def change(profile_id: str, action: str) -> Call[Profile]:
+    """Return the call that changes a profile: "reset", "unlock" or "opt-out"."""
     return Call("POST", f"profiles/{profile_id}/{action}", Profile.from_json, headers=once())
 
 
 def delete(profile_id: str) -> Call[Profile]:
+    """Return the call that deletes a profile."""
     return Call("DELETE", f"profiles/{profile_id}", Profile.from_json)
 
 
 def error_of(status: int, headers: Mapping[str, str], content: bytes) -> ServiceError:
-    """Return the exception for an answer with an error status."""
+    """Return the exception for an answer with an error status, of the service or of a proxy before it."""
     try:
         fields = dict(json.loads(content))
     except (ValueError, TypeError):
-        # an answer of a proxy
+        # not problem details of the service, but an answer of a proxy
         fields = {"detail": content[:200].decode("utf-8", "replace")}
     text = headers.get("retry-after", "")
     retry_after = float(text) if text.isdigit() else None

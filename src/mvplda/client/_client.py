@@ -1,4 +1,4 @@
-"""The clients: one that waits for answers, and one for asyncio, with the same methods."""
+"""Two clients of the service with the same methods: one that waits for answers, and one for asyncio."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEFAULT_RETRIES = RetryPolicy()
 
 
 class _Base:
-    """Shared part of both clients: options of the connection, and waits before a call is repeated."""
+    """Base of both clients: options of the connection, and waits before a call is repeated."""
 
     def __init__(
         self,
@@ -52,18 +52,25 @@ class _Base:
         self._errors: type[Exception] = need("httpx").TransportError
 
     def _wait(self, call: Call[Any], attempt: int, error: Exception) -> float:
-        """Return the seconds to wait before the next attempt; raise the error if there is none."""
+        """Return the seconds to wait before the next attempt of a call; raise if there is no further attempt.
+
+        attempt : number of attempts that were made
+        error : exception of the last attempt
+        """
         refusal = error if isinstance(error, ServiceError) else None
         wait = self._retries.wait(attempt, refusal)
         if wait is not None:
             return wait
         if refusal is not None:
             raise refusal
-        raise NoAnswerError(f"{call.method} {call.path}: {error}") from error
+        raise NoAnswerError(
+            f"the service at {self._options['base_url']} did not answer {call.method} {call.path} in {attempt} "
+            f"attempts: {error}"
+        ) from error
 
 
 def _request(call: Call[Any]) -> dict[str, Any]:
-    """Return the arguments of a request of httpx."""
+    """Return a call as arguments of the method `request` of an httpx client."""
     return {
         "method": call.method,
         "url": call.path,
@@ -74,24 +81,25 @@ def _request(call: Call[Any]) -> dict[str, Any]:
 
 
 def _read(call: Call[Reply], answer: httpx.Response) -> Reply:
-    """Return the record of an answer; raise for a refusal."""
+    """Return the answer to a call as a record; raise `ServiceError` if the service has refused the call."""
     if not answer.is_success:
         raise calls.error_of(answer.status_code, answer.headers, answer.content)
     return call.read(answer.json())
 
 
 class Client(_Base):
-    """Client of a service.
+    """Client of an mvplda service that waits for each answer.
 
-    A call without an answer, or that is refused for a while, is sent again with the same ``Idempotency-Key``: the
-    service does it once.
+    A call is sent again if it gets no answer, or if the service asks for a later attempt. All attempts have the same
+    ``Idempotency-Key``, by which the service executes the call only once. Use the client in a ``with`` block, or close
+    it.
 
     Parameters
     ----------
-    url : such as ``https://voice.example.org``
-    key : API key; None: a service without keys on the same machine
+    url : address of the service, such as ``https://voice.example.org``
+    key : API key; None: the service runs on the same machine and has no keys
     timeout_s : seconds to wait for an answer, per attempt
-    retries : attempts and waits
+    retries : number of attempts, and waits between them
     options : options of `httpx.Client`, such as ``verify`` or ``proxy``
     """
 
@@ -119,9 +127,11 @@ class Client(_Base):
         self.close()
 
     def close(self) -> None:
+        """Close the connections of the client."""
         self._http.close()
 
     def _send(self, call: Call[Reply]) -> Reply:
+        """Send a call, again if necessary, and return the record of its answer."""
         attempt = 0
         while True:
             attempt += 1
@@ -133,15 +143,60 @@ class Client(_Base):
     def create_profile(
         self, user_id: str | None = None, *, phrase: str | None = None, consent: str
     ) -> Profile:
-        """Create a profile; `consent` is what the person agreed to."""
+        """Create a profile of a person who has given consent.
+
+        Parameters
+        ----------
+        user_id : name of the person; None: no name is stored
+        phrase : phrase to be enrolled; None: the phrase of the first recording
+        consent : text that the person agreed to
+
+        Returns
+        -------
+        the new profile
+
+        Raises
+        ------
+        ServiceError : if the service refuses the call
+        NoAnswerError : if the service does not answer any attempt
+        """
         return self._send(calls.create_profile(user_id, phrase, consent))
 
     def profile(self, profile_id: str) -> Profile:
-        """Return a profile."""
+        """Return a profile.
+
+        Parameters
+        ----------
+        profile_id : id of the profile
+
+        Returns
+        -------
+        state of the profile
+
+        Raises
+        ------
+        ServiceError : if the service refuses the call
+        NoAnswerError : if the service does not answer any attempt
+        """
         return self._send(calls.profile(profile_id))
 
     def profiles(self, user_id: str | None = None, search: str | None = None) -> Iterator[Profile]:
-        """Yield profiles: all, those of a user, or those whose user id begins with `search`."""
+        """Yield profiles, read page by page.
+
+        Parameters
+        ----------
+        user_id : yield the profiles of the person with this name; None: of any person
+        search : yield the profiles of people whose name begins with this text, ignoring case; None: of all people
+
+        Yields
+        ------
+        profiles that are not deleted
+
+        Raises
+        ------
+        ServiceError : if the service refuses the call
+        NoAnswerError : if the service does not answer any attempt
+        """
         after = None
         while True:
             query = calls.profiles(userId=user_id, search=search, after=after)
@@ -159,7 +214,27 @@ class Client(_Base):
         phrase: str | None = None,
         session: str | None = None,
     ) -> Enrolment:
-        """Add a recording to a profile; raises `RefusedRecordingError` if it cannot be used."""
+        """Add a recording to a profile.
+
+        Parameters
+        ----------
+        profile_id : id of the profile
+        sound : recording: bytes of a WAV, FLAC, Ogg or WebM file, or its path; None: pass `vector`
+        vector : vector of the service's extractor, in place of sound
+        phrase : phrase that is said; None: the first phrase of the profile
+        session : name of the session (day, room and microphone); None: that of the profile's previous recording, or a
+            new session if that is more than an hour old
+
+        Returns
+        -------
+        number and quality of the recording, and the profile with it
+
+        Raises
+        ------
+        RefusedRecordingError : if the recording cannot be used, or does not match earlier ones; nothing is changed
+        ServiceError : if the service refuses the call
+        NoAnswerError : if the service does not answer any attempt
+        """
         return self._send(calls.enrol(profile_id, sound, vector, phrase, session))
 
     def verify(
@@ -173,7 +248,28 @@ class Client(_Base):
         far: float | None = None,
         countermeasure_llr: float | None = None,
     ) -> VerificationDecision:
-        """Decide whether the owner of a profile says the phrase."""
+        """Decide whether the owner of a profile says the phrase.
+
+        Parameters
+        ----------
+        profile_id : id of the claimed profile
+        sound : recording: bytes of a WAV, FLAC, Ogg or WebM file, or its path; None: pass `vector`
+        vector : vector of the service's extractor, in place of sound
+        phrase : claimed phrase; None: any phrase that the profile has enrolled
+        challenge_id : id of the challenge that the recording answers, see `challenge`; None: no challenge
+        far : share of impostors that may be accepted; None: the default of the service
+        countermeasure_llr : natural log-likelihood ratio of bona fide against spoofed speech, from a countermeasure of
+            yours; None: no countermeasure
+
+        Returns
+        -------
+        verdict with its reason and evidence; a recording that cannot be used is inconclusive
+
+        Raises
+        ------
+        ServiceError : if the service refuses the call, for example because the profile is locked
+        NoAnswerError : if the service does not answer any attempt
+        """
         fields = {
             "phrase": phrase,
             "challengeId": challenge_id,
@@ -220,28 +316,113 @@ class Client(_Base):
         top: int | None = None,
         prior_none: float | None = None,
     ) -> SpeakerIdentification:
-        """Identify a speaker among all profiles, or among `candidates`."""
+        """Identify the speaker of a recording.
+
+        Parameters
+        ----------
+        sound : recording: bytes of a WAV, FLAC, Ogg or WebM file, or its path; None: pass `vector`
+        vector : vector of the service's extractor, in place of sound
+        candidates : ids of the profiles to choose from; None: all enrolled profiles
+        top : largest number of profiles in the result; None: 5
+        prior_none : prior probability that the speaker has none of these profiles; None: 0.5
+
+        Returns
+        -------
+        the identified profile, if one is probable enough, and the most probable profiles
+
+        Raises
+        ------
+        ServiceError : if the service refuses the call
+        NoAnswerError : if the service does not answer any attempt
+        """
         fields = {"top": top, "priorNone": prior_none}
         return self._send(calls.identify(sound, vector, candidates, **fields))
 
     def challenge(self, profile_id: str, kind: str | None = None) -> ProfileChallenge:
-        """Return a random phrase for one verification."""
+        """Return the open challenge of a profile, or a new one: what to say in the next verification.
+
+        Parameters
+        ----------
+        profile_id : id of the profile
+        kind : "phrase" for an enrolled phrase, "words" or "digits" for random ones; None: "phrase"
+
+        Returns
+        -------
+        id, text and time of expiry of the challenge
+
+        Raises
+        ------
+        ServiceError : if the service refuses the call
+        NoAnswerError : if the service does not answer any attempt
+        """
         return self._send(calls.challenge(profile_id, kind))
 
     def reset(self, profile_id: str) -> Profile:
-        """Remove all recordings of a profile."""
+        """Remove all recordings of a profile; name, phrases and consent stay.
+
+        Parameters
+        ----------
+        profile_id : id of the profile
+
+        Returns
+        -------
+        the empty profile
+
+        Raises
+        ------
+        ServiceError : if the service refuses the call
+        NoAnswerError : if the service does not answer any attempt
+        """
         return self._send(calls.change(profile_id, "reset"))
 
     def unlock(self, profile_id: str) -> Profile:
-        """Unlock a profile after rejections."""
+        """End the lock of a profile after rejections; no data are erased.
+
+        Parameters
+        ----------
+        profile_id : id of the profile
+
+        Returns
+        -------
+        the profile
+
+        Raises
+        ------
+        ServiceError : if the service refuses the call
+        NoAnswerError : if the service does not answer any attempt
+        """
         return self._send(calls.change(profile_id, "unlock"))
 
     def opt_out(self, profile_id: str) -> Profile:
-        """Erase a person's voice, and keep the name, marked as opted out."""
+        """Erase the voice of a profile at once; the name stays, marked as opted out.
+
+        Parameters
+        ----------
+        profile_id : id of the profile
+
+        Returns
+        -------
+        the profile without recordings
+
+        Raises
+        ------
+        ServiceError : if the service refuses the call
+        NoAnswerError : if the service does not answer any attempt
+        """
         return self._send(calls.change(profile_id, "opt-out"))
 
     def delete(self, profile_id: str) -> None:
-        """Erase a person; a person who is deleted already is no error."""
+        """Erase all data of a profile at once; do nothing if it was deleted before.
+
+        Parameters
+        ----------
+        profile_id : id of the profile
+
+        Raises
+        ------
+        ServiceError : if the service refuses the call
+        NoAnswerError : if the service does not answer any attempt
+        """
         try:
             self._send(calls.delete(profile_id))
         except ServiceError as error:
@@ -250,7 +431,18 @@ class Client(_Base):
 
 
 class AsyncClient(_Base):
-    """Client of a service for asyncio; see `Client`."""
+    """Client of an mvplda service for asyncio; its methods are those of `Client`, to be awaited.
+
+    Use the client in an ``async with`` block, or close it.
+
+    Parameters
+    ----------
+    url : address of the service, such as ``https://voice.example.org``
+    key : API key; None: the service runs on the same machine and has no keys
+    timeout_s : seconds to wait for an answer, per attempt
+    retries : number of attempts, and waits between them
+    options : options of `httpx.AsyncClient`, such as ``verify`` or ``proxy``
+    """
 
     def __init__(
         self,
@@ -276,9 +468,11 @@ class AsyncClient(_Base):
         await self.close()
 
     async def close(self) -> None:
+        """Close the connections of the client."""
         await self._http.aclose()
 
     async def _send(self, call: Call[Reply]) -> Reply:
+        """Send a call, again if necessary, and return the record of its answer."""
         attempt = 0
         while True:
             attempt += 1
@@ -290,17 +484,62 @@ class AsyncClient(_Base):
     async def create_profile(
         self, user_id: str | None = None, *, phrase: str | None = None, consent: str
     ) -> Profile:
-        """Create a profile; `consent` is what the person agreed to."""
+        """Create a profile of a person who has given consent.
+
+        Parameters
+        ----------
+        user_id : name of the person; None: no name is stored
+        phrase : phrase to be enrolled; None: the phrase of the first recording
+        consent : text that the person agreed to
+
+        Returns
+        -------
+        the new profile
+
+        Raises
+        ------
+        ServiceError : if the service refuses the call
+        NoAnswerError : if the service does not answer any attempt
+        """
         return await self._send(calls.create_profile(user_id, phrase, consent))
 
     async def profile(self, profile_id: str) -> Profile:
-        """Return a profile."""
+        """Return a profile.
+
+        Parameters
+        ----------
+        profile_id : id of the profile
+
+        Returns
+        -------
+        state of the profile
+
+        Raises
+        ------
+        ServiceError : if the service refuses the call
+        NoAnswerError : if the service does not answer any attempt
+        """
         return await self._send(calls.profile(profile_id))
 
     async def profiles(
         self, user_id: str | None = None, search: str | None = None
     ) -> AsyncIterator[Profile]:
-        """Yield profiles: all, those of a user, or those whose user id begins with `search`."""
+        """Yield profiles, read page by page.
+
+        Parameters
+        ----------
+        user_id : yield the profiles of the person with this name; None: of any person
+        search : yield the profiles of people whose name begins with this text, ignoring case; None: of all people
+
+        Yields
+        ------
+        profiles that are not deleted
+
+        Raises
+        ------
+        ServiceError : if the service refuses the call
+        NoAnswerError : if the service does not answer any attempt
+        """
         after = None
         while True:
             query = calls.profiles(userId=user_id, search=search, after=after)
@@ -319,7 +558,27 @@ class AsyncClient(_Base):
         phrase: str | None = None,
         session: str | None = None,
     ) -> Enrolment:
-        """Add a recording to a profile; raises `RefusedRecordingError` if it cannot be used."""
+        """Add a recording to a profile.
+
+        Parameters
+        ----------
+        profile_id : id of the profile
+        sound : recording: bytes of a WAV, FLAC, Ogg or WebM file, or its path; None: pass `vector`
+        vector : vector of the service's extractor, in place of sound
+        phrase : phrase that is said; None: the first phrase of the profile
+        session : name of the session (day, room and microphone); None: that of the profile's previous recording, or a
+            new session if that is more than an hour old
+
+        Returns
+        -------
+        number and quality of the recording, and the profile with it
+
+        Raises
+        ------
+        RefusedRecordingError : if the recording cannot be used, or does not match earlier ones; nothing is changed
+        ServiceError : if the service refuses the call
+        NoAnswerError : if the service does not answer any attempt
+        """
         return await self._send(calls.enrol(profile_id, sound, vector, phrase, session))
 
     async def verify(
@@ -333,7 +592,28 @@ class AsyncClient(_Base):
         far: float | None = None,
         countermeasure_llr: float | None = None,
     ) -> VerificationDecision:
-        """Decide whether the owner of a profile says the phrase."""
+        """Decide whether the owner of a profile says the phrase.
+
+        Parameters
+        ----------
+        profile_id : id of the claimed profile
+        sound : recording: bytes of a WAV, FLAC, Ogg or WebM file, or its path; None: pass `vector`
+        vector : vector of the service's extractor, in place of sound
+        phrase : claimed phrase; None: any phrase that the profile has enrolled
+        challenge_id : id of the challenge that the recording answers, see `challenge`; None: no challenge
+        far : share of impostors that may be accepted; None: the default of the service
+        countermeasure_llr : natural log-likelihood ratio of bona fide against spoofed speech, from a countermeasure of
+            yours; None: no countermeasure
+
+        Returns
+        -------
+        verdict with its reason and evidence; a recording that cannot be used is inconclusive
+
+        Raises
+        ------
+        ServiceError : if the service refuses the call, for example because the profile is locked
+        NoAnswerError : if the service does not answer any attempt
+        """
         fields = {
             "phrase": phrase,
             "challengeId": challenge_id,
@@ -380,28 +660,113 @@ class AsyncClient(_Base):
         top: int | None = None,
         prior_none: float | None = None,
     ) -> SpeakerIdentification:
-        """Identify a speaker among all profiles, or among `candidates`."""
+        """Identify the speaker of a recording.
+
+        Parameters
+        ----------
+        sound : recording: bytes of a WAV, FLAC, Ogg or WebM file, or its path; None: pass `vector`
+        vector : vector of the service's extractor, in place of sound
+        candidates : ids of the profiles to choose from; None: all enrolled profiles
+        top : largest number of profiles in the result; None: 5
+        prior_none : prior probability that the speaker has none of these profiles; None: 0.5
+
+        Returns
+        -------
+        the identified profile, if one is probable enough, and the most probable profiles
+
+        Raises
+        ------
+        ServiceError : if the service refuses the call
+        NoAnswerError : if the service does not answer any attempt
+        """
         fields = {"top": top, "priorNone": prior_none}
         return await self._send(calls.identify(sound, vector, candidates, **fields))
 
     async def challenge(self, profile_id: str, kind: str | None = None) -> ProfileChallenge:
-        """Return a random phrase for one verification."""
+        """Return the open challenge of a profile, or a new one: what to say in the next verification.
+
+        Parameters
+        ----------
+        profile_id : id of the profile
+        kind : "phrase" for an enrolled phrase, "words" or "digits" for random ones; None: "phrase"
+
+        Returns
+        -------
+        id, text and time of expiry of the challenge
+
+        Raises
+        ------
+        ServiceError : if the service refuses the call
+        NoAnswerError : if the service does not answer any attempt
+        """
         return await self._send(calls.challenge(profile_id, kind))
 
     async def reset(self, profile_id: str) -> Profile:
-        """Remove all recordings of a profile."""
+        """Remove all recordings of a profile; name, phrases and consent stay.
+
+        Parameters
+        ----------
+        profile_id : id of the profile
+
+        Returns
+        -------
+        the empty profile
+
+        Raises
+        ------
+        ServiceError : if the service refuses the call
+        NoAnswerError : if the service does not answer any attempt
+        """
         return await self._send(calls.change(profile_id, "reset"))
 
     async def unlock(self, profile_id: str) -> Profile:
-        """Unlock a profile after rejections."""
+        """End the lock of a profile after rejections; no data are erased.
+
+        Parameters
+        ----------
+        profile_id : id of the profile
+
+        Returns
+        -------
+        the profile
+
+        Raises
+        ------
+        ServiceError : if the service refuses the call
+        NoAnswerError : if the service does not answer any attempt
+        """
         return await self._send(calls.change(profile_id, "unlock"))
 
     async def opt_out(self, profile_id: str) -> Profile:
-        """Erase a person's voice, and keep the name, marked as opted out."""
+        """Erase the voice of a profile at once; the name stays, marked as opted out.
+
+        Parameters
+        ----------
+        profile_id : id of the profile
+
+        Returns
+        -------
+        the profile without recordings
+
+        Raises
+        ------
+        ServiceError : if the service refuses the call
+        NoAnswerError : if the service does not answer any attempt
+        """
         return await self._send(calls.change(profile_id, "opt-out"))
 
     async def delete(self, profile_id: str) -> None:
-        """Erase a person; a person who is deleted already is no error."""
+        """Erase all data of a profile at once; do nothing if it was deleted before.
+
+        Parameters
+        ----------
+        profile_id : id of the profile
+
+        Raises
+        ------
+        ServiceError : if the service refuses the call
+        NoAnswerError : if the service does not answer any attempt
+        """
         try:
             await self._send(calls.delete(profile_id))
         except ServiceError as error:

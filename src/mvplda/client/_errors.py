@@ -1,4 +1,4 @@
-"""Errors of the client."""
+"""Exceptions of the clients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..exceptions import MvpldaError
 
 
 class ServiceError(MvpldaError):
-    """The service refused a call.
+    """Exception for a call that the service refused.
 
     Attributes
     ----------
@@ -18,6 +18,12 @@ class ServiceError(MvpldaError):
     detail : sentence for people
     retry_after : seconds to wait before another attempt; None if waiting does not help
     fields : all fields of the answer
+
+    Parameters
+    ----------
+    status : HTTP status
+    fields : problem details of the answer
+    retry_after : seconds to wait before another attempt; None if waiting does not help
     """
 
     def __init__(
@@ -32,12 +38,13 @@ class ServiceError(MvpldaError):
 
 
 class RefusedRecordingError(ServiceError):
-    """The service refused a recording; `reason` is a code such as ``too_noisy``, and nothing was changed."""
+    """Exception for a recording that the service refused to enrol; the profile was not changed."""
 
     @property
     def reason(self) -> str:
+        """Reason code of the refusal, such as ``too_noisy``."""
         return str(self.fields["reason"])
 
 
 class NoAnswerError(MvpldaError):
-    """The service did not answer, after all attempts."""
+    """Exception for a call that the service did not answer in any attempt."""

@@ -1,4 +1,4 @@
-"""Answers of the service as records; fields that are not listed are in `raw`."""
+"""Answers of the service as records; their attribute `raw` has all fields of the answer as JSON."""
 
 from __future__ import annotations
 
@@ -12,12 +12,21 @@ Verdict = Literal["accept", "reject", "inconclusive"]
 
 
 def optional_time(text: str | None) -> datetime | None:
+    """Return a time from text in ISO 8601; None for None."""
     return None if text is None else datetime.fromisoformat(text)
 
 
 @dataclass(frozen=True)
 class RecordingQuality:
-    """Quality of a recording."""
+    """Measured quality of a recording.
+
+    Parameters
+    ----------
+    duration_s, speech_s : length, and speech in it, in seconds
+    level_db : mean level of the speech, in dB relative to full scale
+    snr_db : signal-to-noise ratio in dB; None: it cannot be measured
+    warnings : names of faults, such as "noisy"
+    """
 
     duration_s: float
     speech_s: float
@@ -27,6 +36,7 @@ class RecordingQuality:
 
     @classmethod
     def from_json(cls, reply: Json | None) -> RecordingQuality | None:
+        """Return the record of the field ``quality`` of an answer; None for None."""
         if reply is None:
             return None
         return cls(
@@ -40,10 +50,19 @@ class RecordingQuality:
 
 @dataclass(frozen=True)
 class Profile:
-    """Profile of a person.
+    """Profile of a person, without vectors.
 
-    phrases : None for a key of the role verify
-    remaining : recordings that are needed before the first phrase is enrolled
+    Parameters
+    ----------
+    id : id of the profile
+    user_id : name of the person; None: no name is stored
+    state : "created", "enrolling", "enrolled", "stale", "expired", "damaged", "opted_out" or "deleted"
+    phrases : its phrases; None for a key of the role verify
+    enrolments : number of recordings
+    remaining : number of recordings that are missing until the first phrase is enrolled
+    created : time of creation
+    locked_until : end of the lock after rejections; None: not locked
+    raw : all fields of the answer
     """
 
     id: str
@@ -58,10 +77,12 @@ class Profile:
 
     @property
     def is_enrolled(self) -> bool:
+        """Whether the profile can be verified."""
         return self.state == "enrolled"
 
     @classmethod
     def from_json(cls, reply: Json) -> Profile:
+        """Return the record of an answer in JSON."""
         phrases = reply["phrases"]
         return cls(
             reply["profileId"],
@@ -78,7 +99,15 @@ class Profile:
 
 @dataclass(frozen=True)
 class Enrolment:
-    """Recording that was added to a profile, and the profile with it."""
+    """Recording that was added to a profile.
+
+    Parameters
+    ----------
+    number : number of the recording in its profile
+    profile : the profile after the enrolment
+    quality : quality of the recording; None for a vector
+    raw : all fields of the answer
+    """
 
     number: int
     profile: Profile
@@ -87,6 +116,7 @@ class Enrolment:
 
     @classmethod
     def from_json(cls, reply: Json) -> Enrolment:
+        """Return the record of an answer in JSON."""
         quality = RecordingQuality.from_json(reply["quality"])
         return cls(reply["enrollmentId"], Profile.from_json(reply), quality, reply)
 
@@ -95,8 +125,15 @@ class Enrolment:
 class VerificationDecision:
     """Decision about a claimed person and phrase.
 
-    reason : code, as in the service's documentation; None for an acceptance
-    voice, phrase, llr : None unless the key may see them
+    Parameters
+    ----------
+    result_id : id of the decision in the audit
+    verdict : "accept", "reject" or "inconclusive"
+    reason : reason code; None for an acceptance, and for reasons that the key may not see
+    voice, phrase : verdicts about voice and phrase alone; None if the key may not see them, or if nothing was scored
+    llr : natural log-likelihood ratio of the claim; None as for `voice`
+    quality : quality of the recording; None for a vector
+    raw : all fields of the answer
     """
 
     result_id: str
@@ -110,10 +147,12 @@ class VerificationDecision:
 
     @property
     def is_accepted(self) -> bool:
+        """Whether the verdict is "accept"."""
         return self.verdict == "accept"
 
     @classmethod
     def from_json(cls, reply: Json) -> VerificationDecision:
+        """Return the record of an answer in JSON."""
         return cls(
             reply["resultId"],
             reply["decision"],
@@ -128,7 +167,15 @@ class VerificationDecision:
 
 @dataclass(frozen=True)
 class ProfileChallenge:
-    """Random phrase for one verification."""
+    """Challenge of a profile: what to say in its next verification.
+
+    Parameters
+    ----------
+    id : id of the challenge, to be sent with the verification
+    profile_id : id of the profile
+    phrases : what to say; one text
+    expires : time of expiry
+    """
 
     id: str
     profile_id: str
@@ -137,13 +184,22 @@ class ProfileChallenge:
 
     @classmethod
     def from_json(cls, reply: Json) -> ProfileChallenge:
+        """Return the record of an answer in JSON."""
         expires = datetime.fromisoformat(reply["expires"])
         return cls(reply["challengeId"], reply["profileId"], tuple(reply["phrases"]), expires)
 
 
 @dataclass(frozen=True)
 class SpeakerCandidate:
-    """Person whose voice a recording may have; llr and probability are None unless the key may see them."""
+    """Profile that may be the speaker's.
+
+    Parameters
+    ----------
+    profile_id : id of the profile
+    user_id : name of the person; None: no name is stored, or the key may not see it
+    llr : natural log-likelihood ratio of the same speaker; None if the key may not see it
+    probability : probability that the speaker is the owner; None if the key may not see it
+    """
 
     profile_id: str
     user_id: str | None
@@ -152,12 +208,21 @@ class SpeakerCandidate:
 
     @classmethod
     def from_json(cls, reply: Json) -> SpeakerCandidate:
+        """Return the record of an answer in JSON."""
         return cls(reply["profileId"], reply["userId"], reply["llr"], reply["probability"])
 
 
 @dataclass(frozen=True)
 class SpeakerIdentification:
-    """Ranked people, and the identified profile; None: nobody who is enrolled, or not certain."""
+    """Result of an identification.
+
+    Parameters
+    ----------
+    identified : id of the identified profile; None: no profile is probable enough
+    candidates : most probable profiles, best first
+    reason : reason code if the recording cannot be used; else None
+    raw : all fields of the answer
+    """
 
     identified: str | None
     candidates: tuple[SpeakerCandidate, ...]
@@ -166,6 +231,7 @@ class SpeakerIdentification:
 
     @classmethod
     def from_json(cls, reply: Json) -> SpeakerIdentification:
+        """Return the record of an answer in JSON."""
         candidates = tuple(
             SpeakerCandidate.from_json(candidate) for candidate in reply["candidates"]
         )
