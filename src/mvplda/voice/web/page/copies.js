@@ -1,4 +1,4 @@
-// Changed copies of recordings, by signs of energy differences: voice/fingerprint.py in JavaScript.
+// Detection of copies of recordings, changed or not: voice/fingerprint.py in JavaScript.
 
 import { irfft, powerSpectrum, rfft, round } from "./fft.js";
 import { quantile } from "./speech.js";
@@ -11,7 +11,7 @@ const LOW_BANDS = 33; // codecs of mobile telephones replace the harmonics above
 const LIMITS = [{ bands: Infinity, long: 0.21, margin: 2.2 }, { bands: LOW_BANDS, long: 0.25, margin: 2.6 }];
 
 /**
- * Fingerprint of a recording, and those at other speeds and offsets that a test needs; null at other rates.
+ * Fingerprint of a recording, and its fingerprints at the speeds and offsets of a test; null if the rate is not 16 kHz.
  * @param {Float32Array[]} parts samples of the recording @param {number} rate
  * @returns {{fingerprint: import("./mvplda.js").Fingerprint, variants: import("./mvplda.js").Fingerprint[]} | null}
  */
@@ -37,7 +37,7 @@ function powerSpectrogram(samples) {
 
 /** Triangular weights of the bands of a recording that is to be played at a speed. @param {number} speed */
 function bandWeights(speed) {
-  // a frequency of the faster recording is lower in the recording as it is
+  // a frequency of the recording played faster is lower in the recording itself
   const edge = (/** @type {number} */ k) => (((LOWEST_HZ + k * BAND_HZ) / speed) * WINDOW) / RATE;
   const count = Math.ceil((HIGHEST_HZ - LOWEST_HZ) / BAND_HZ) - 2;
   return Array.from({ length: count }, (_, k) => {

@@ -1,4 +1,5 @@
-// Samples to the input of a network, and its output to a vector: voice/extractors/front_end.py in JavaScript.
+// Computation of a network's input from samples, and of a vector from its output: voice/extractors/front_end.py in
+// JavaScript.
 
 import { powerSpectrum, round } from "./fft.js";
 import { peak, SoundError } from "./sound.js";
@@ -12,7 +13,7 @@ export function prepareSamples(segment, recipe) {
   const settings = recipe.samples;
   const samples = settings.cut ? segment.cut(settings.margin_s) : segment.samples;
   if (samples.length < settings.shortest_s * segment.rate) {
-    throw new SoundError(`the sound is too short: ${recipe.name} needs at least ${settings.shortest_s} s`);
+    throw new SoundError(`the recording is too short: at least ${settings.shortest_s} s are needed`);
   }
   const gain = settings.level === "peak" ? Math.fround(settings.level_value / peak(samples)) : 1;
   const pad = round(settings.pad_s * segment.rate);
@@ -58,7 +59,7 @@ function filterBank(settings, rate, size) {
 export function filterBanks(samples, recipe) {
   const { features: settings, rate } = recipe;
   const length = round(FRAME_S * rate), shift = round(SHIFT_S * rate);
-  if (samples.length < length) throw new SoundError("the sound is too short for one frame");
+  if (samples.length < length) throw new SoundError("the recording is too short: speak longer");
   let size = 1;
   while (size < length) size *= 2;
   const window = windowOf(settings.window, length);
@@ -134,7 +135,7 @@ export function pointsOf(output, samples, recipe, basis) {
   const first = round(pad / windows.step);
   const wanted = Math.max(round((samples.length - pad) / windows.step), first + MIN_POINT_FRAMES);
   const end = Math.min(wanted, output.rows);
-  if (end <= first) throw new SoundError(`the sound is too short for ${recipe.name}`);
+  if (end <= first) throw new SoundError("the recording is too short: speak longer");
   const frames = [];
   for (let t = first; t < end; t++) {
     const frame = unit(output.data.slice(t * output.columns, (t + 1) * output.columns));

@@ -123,7 +123,7 @@ export class Verifier {
     const key = this.views.filter((view) => same.includes(view)).join("+");
     const question = this.model.questions[key];
     if (!question || same.some((view) => !this.views.includes(view))) {
-      throw new RangeError(`the model answers ${this.questions.join(", ")}; got ${same.join("+")}`);
+      throw new RangeError(`the model compares ${this.questions.join(", ")}; got ${same.join("+")}`);
     }
     return question;
   }

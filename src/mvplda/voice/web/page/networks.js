@@ -49,7 +49,7 @@ export class Network {
   async pooled(frames) {
     const { windows } = this.recipe;
     const last = frames.rows - windows.frames;
-    if (last < 0) throw new SoundError(`the sound is too short for ${this.recipe.name}`);
+    if (last < 0) throw new SoundError("the recording is too short: speak longer");
     const starts = windowStarts(last, windows.step);
     if (this.recipe.all_starts) {
       // overlapping windows share computations
@@ -162,6 +162,6 @@ export async function vectorOf(networks, segments) {
     for (let i = 0; i < vector.length; i++) total[i] += weight * vector[i];
     weights += weight;
   }
-  if (!total) throw new SoundError("the recording is silent");
+  if (!total) throw new SoundError("the recording is silent: check the microphone");
   return Float32Array.from(total, (x) => x / weights);
 }

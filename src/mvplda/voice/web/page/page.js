@@ -58,7 +58,7 @@ async function recordingsOf(files) {
   const recordings = [];
   for (const file of files) {
     const recording = await verifier.recording(file);
-    if (!recording.quality.usable) throw new SoundError(`${file.name} has too little speech`);
+    if (!recording.quality.usable) throw new SoundError(`${file.name} has too little speech: say a longer phrase`);
     recordings.push(recording);
   }
   return recordings;

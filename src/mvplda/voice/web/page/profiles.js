@@ -1,4 +1,4 @@
-// Profiles in the browser's database: vectors, qualities and fingerprints, no sound.
+// Storage of profiles in the browser's database: vectors, qualities and fingerprints, but no sound.
 
 const DATABASE = "mvplda", STORE = "profiles";
 

@@ -1,4 +1,4 @@
-// Quality of recordings: voice/audio/quality.py in JavaScript.
+// Measurement of the quality of recordings: voice/audio/quality.py in JavaScript.
 
 import { round } from "./fft.js";
 import { peak } from "./sound.js";

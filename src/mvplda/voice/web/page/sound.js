@@ -1,9 +1,9 @@
-// Sound files and microphones to samples of one channel at the rate of the networks.
+// Conversion of sound files and microphones to samples of one channel at the sample rate of the networks.
 
 import { irfft, rfft } from "./fft.js";
 
 const MIN_RATE = 4000, MAX_RATE = 768000;
-const CANCELLATION = 1e-3; // a mean of channels this far below the channels consists of rounding errors
+const CANCELLATION = 1e-3; // peak of the mean of the channels, relative to theirs, below which they cancel each other
 const PADDING_S = 0.1; // zeros after the sound, so that its end does not reach its beginning
 const CODEC_RATE = 48000; // rate of Opus, and of most sound in WebM and MP4
 
@@ -63,17 +63,19 @@ function response(frequency, { first, step, tables }, rate) {
  * @param {import("./mvplda.js").Responses} responses
  */
 export function asSound(channels, from, to, responses) {
-  if (!(from >= MIN_RATE && from <= MAX_RATE)) throw new SoundError(`a rate of ${from} samples per second is no sound`);
-  if (!channels.length || !channels[0].length) throw new SoundError("the recording is empty");
+  if (!(from >= MIN_RATE && from <= MAX_RATE)) {
+    throw new SoundError(`the recording has ${from} samples per second, expected ${MIN_RATE} to ${MAX_RATE}`);
+  }
+  if (!channels.length || !channels[0].length) throw new SoundError("the recording is empty: record it again");
   let mixed = channels[0];
   if (channels.length > 1) {
     mixed = mixed.map((_, i) => channels.reduce((sum, channel) => sum + channel[i], 0) / channels.length);
   }
   const loudest = channels.reduce((most, channel) => Math.max(most, peak(channel)), 0);
-  if (!Number.isFinite(loudest)) throw new SoundError("the recording has samples that are not finite");
-  if (!loudest) throw new SoundError("the recording is silent: all samples are zero");
+  if (!Number.isFinite(loudest)) throw new SoundError("the recording has samples that are not finite: record it again");
+  if (!loudest) throw new SoundError("the recording is silent: check the microphone");
   if (channels.length > 1 && peak(mixed) <= CANCELLATION * loudest) {
-    throw new SoundError("the channels of the recording cancel each other: use one of them");
+    throw new SoundError("the channels of the recording cancel each other: use one channel alone");
   }
   return resample(mixed, from, to, responses);
 }
@@ -96,7 +98,9 @@ export function peak(samples) {
 export async function decode(data) {
   const wav = decodeWav(data);
   if (wav) return wav;
-  if (typeof OfflineAudioContext === "undefined") throw new SoundError("only WAV files with 16 bits can be read here");
+  if (typeof OfflineAudioContext === "undefined") {
+    throw new SoundError("only WAV files with 16-bit samples can be read here: convert the file");
+  }
   const rate = flacRate(data) ?? CODEC_RATE;
   try {
     // the context has the rate of the file, so that the browser does not resample
@@ -104,7 +108,8 @@ export async function decode(data) {
     const channels = Array.from({ length: sound.numberOfChannels }, (_, i) => sound.getChannelData(i));
     return { channels, rate: sound.sampleRate };
   } catch (error) {
-    throw new SoundError("the file is damaged, or no sound file that this browser reads", { cause: error });
+    const problem = "the file is damaged, or not a sound file that this browser can read: try WAV or MP3";
+    throw new SoundError(problem, { cause: error });
   }
 }
 

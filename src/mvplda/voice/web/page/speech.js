@@ -1,4 +1,4 @@
-// Speech detection by level and periodicity: voice/audio/speech_detection.py in JavaScript.
+// Detection of speech by level and periodicity: voice/audio/speech_detection.py in JavaScript.
 
 import { irfft, powerSpectrum, rfft, round } from "./fft.js";
 
@@ -62,7 +62,7 @@ export class SoundSegment {
     voiced = dilate(erode(voiced, opening), opening);
     const near = dilate(voiced, frames(NEAR_S));
     let speech = loud.map((x, t) => x & near[t]);
-    // gaps up to this long are filled; the ends are not
+    // pauses within a word are filled, but nothing is added at the ends
     const closed = erode(dilate(speech, frames(GAP_S) / 2), frames(GAP_S) / 2);
     speech = speech.map((x, t) => x | closed[t]);
     return dilate(speech, frames(EDGE_S)).map((x, t) => x & Number(levels[t] > DIGITAL_ZERO_DB));

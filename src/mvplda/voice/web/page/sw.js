@@ -1,5 +1,5 @@
-// Service worker: keeps all files of the site, so that the page works without a network.
-// `mvplda web` puts VERSION and FILES above.
+// Service worker that stores all files of the site, so that the page works without a network.
+// `mvplda web` writes the constants VERSION and FILES above.
 
 const CACHE = `mvplda-${VERSION}`;
 
