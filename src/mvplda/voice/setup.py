@@ -283,7 +283,7 @@ def setup_vectors(
 
     Returns
     -------
-    model, vectors and report; it cannot read recordings
+    model, vectors and report; this result verifies vectors only, not recordings
     """
     if not 0 < far < 1:
         raise ParameterError(

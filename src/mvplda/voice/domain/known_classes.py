@@ -33,8 +33,8 @@ MIN_CELLS_PER_CLASS = 8
 """Number of speakers per phrase from which the phrase is estimated if there are many phrases; more if there are few."""
 
 NAME_TOLERANCE = 1e-9
-"""Rounding error of log-likelihoods. Names of phrases are used unless the enrolled recordings are more likely, by more
-than this, if every speaker has separate phrases."""
+"""Tolerance for rounding errors when log-likelihoods of the enrolled recordings are compared: with named phrases, and
+with separate phrases per speaker. Names are used if the first is at most this much smaller."""
 
 NEAREST_CLASSES = 8
 """Number of known classes that a trial considers as alternatives to the class of the profile. Each costs time."""

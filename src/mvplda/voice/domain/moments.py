@@ -151,7 +151,7 @@ def _sums(X: Array, codes: IntArray) -> tuple[Array, Array]:
 def _mean_product(
     members: Array, sizes: Array, classes: IntArray, totals: Array, counts: Array
 ) -> float:
-    """Return the mean product x.y over pairs of vectors x, y that are of one class but of two of its members.
+    """Return the mean product x.y over pairs of vectors x, y in the same class but in different members of it.
 
     A member is a cell or a single vector. Every class with such pairs has the same weight; 0 if there is no pair.
 
