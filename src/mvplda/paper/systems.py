@@ -328,12 +328,12 @@ def exact_score(task: Task, settings: BackendSettings) -> ScoringOptions:
 
 
 def published_score(task: Task, settings: BackendSettings) -> ScoringOptions:
-    """Return the scoring options for the paper's formula of the score for the same speaker and phrase."""
+    """Return the options for scoring by the paper's formula for the same speaker and phrase."""
     return {"scoring": "paper", **exact_score(task, settings)}
 
 
 def speaker_alone(task: Task, settings: BackendSettings) -> ScoringOptions:
-    """Return the scoring options for the formula in the paper's appendix: the same speaker, any phrase."""
+    """Return the options for scoring by the formula in the paper's appendix: the same speaker, with any phrase."""
     return {"scoring": "paper", "same": task.views[0]}
 
 

@@ -46,14 +46,19 @@ def single_profile(bundle: Bundle, side: ExtractedVectors, name: str) -> Profile
 
 
 def session_labels(bundle: Bundle, sessions: ArrayLike) -> dict[str, ArrayLike]:
-    """Return the labels of vectors in the view of sessions, as {view: labels}; {} if the model lacks this view."""
+    """Return the labels of vectors in the view of sessions, as {view: labels}; {} if the model lacks this view.
+
+    bundle : model
+    sessions : (n,) session of each vector
+    """
     return {SESSION_VIEW: sessions} if SESSION_VIEW in bundle.pair_terms().base else {}
 
 
 def phrase_labels(bundle: Bundle, phrases: Sequence[str]) -> dict[str, ArrayLike]:
     """Return the labels of vectors in the view of phrases, as {view: labels}.
 
-    phrases : name of each vector's phrase, empty if it is unknown
+    bundle : model
+    phrases : (n,) name of each vector's phrase, "" if it is unknown
 
     Returns
     -------

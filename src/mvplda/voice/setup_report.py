@@ -34,6 +34,7 @@ def skipped_lines(names: Sequence[str], extracted: ExtractedVectors) -> list[str
     """Return a line "name: reason" for each recording without a vector.
 
     names : name of each recording that was passed to the extractor
+    extracted : result of the extractor
     """
     without = sorted(set(range(len(names))) - set(extracted.rows))
     reasons = [" ".join(reason.split()) for _, reason in extracted.skipped]

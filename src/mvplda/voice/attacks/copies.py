@@ -1,4 +1,8 @@
-"""Attacks with a changed copy of a recording: changed by storage, by transmission, or to hide that it is a copy."""
+"""Attacks with a changed copy of a recording: changed by storage, by transmission, or to hide that it is a copy.
+
+Each function takes the (n,) samples of a recording at 16 kHz with full scale 1, and a generator for its random choices,
+and returns the samples of the copy.
+"""
 
 from __future__ import annotations
 
@@ -17,38 +21,38 @@ MU = 255
 
 
 def half_gain(sound: Sound, rng: Generator) -> Sound:
-    """Halve all samples."""
+    """Return a recording (n,) at half its volume."""
     return np.asarray(0.5 * sound)
 
 
 def drop_sample(sound: Sound, rng: Generator) -> Sound:
-    """Remove one sample at a random position."""
+    """Remove one sample of a recording (n,) at a random position."""
     return np.delete(sound, rng.integers(len(sound)))
 
 
 def add_noise(sound: Sound, rng: Generator) -> Sound:
-    """Add white noise at -60 dB of the peak."""
+    """Add white noise to a recording (n,), at -60 dB relative to its loudest sample."""
     return np.asarray(sound + 1e-3 * np.abs(sound).max() * rng.standard_normal(len(sound)))
 
 
 def change_speed(sound: Sound, rng: Generator, share: float) -> Sound:
-    """Play faster or slower, at random, by the given share of the speed; the pitch changes too."""
+    """Play a recording (n,) faster or slower, at random, by the given share of the speed; its pitch changes too."""
     return resample(sound, RATE * rng.choice([1 - share, 1 + share]), RATE)
 
 
 def up_to_two_percent(sound: Sound, rng: Generator) -> Sound:
-    """Play faster or slower by a random share of up to 2 % of the speed."""
+    """Play a recording (n,) faster or slower by a random share of up to 2 % of the speed."""
     return resample(sound, RATE * rng.uniform(0.98, 1.02), RATE)
 
 
 def band_pass(sound: Sound, rng: Generator) -> Sound:
-    """Remove frequencies below a random limit of 100 to 500 Hz and above one of 3 to 7 kHz."""
+    """Remove the frequencies of a recording (n,) below a random limit of 100 to 500 Hz and above one of 3 to 7 kHz."""
     limits = [rng.uniform(100, 500), rng.uniform(3000, 7000)]
     return np.asarray(sosfilt(butter(4, limits, "bandpass", fs=RATE, output="sos"), sound))
 
 
 def telephone(sound: Sound, rng: Generator) -> Sound:
-    """Simulate a telephone call: 300 to 3400 Hz at 8 kHz, compressed by the mu-law of G.711."""
+    """Transmit a recording (n,) by a simulated telephone: 300 to 3400 Hz at 8 kHz, with the mu-law of G.711."""
     band = butter(4, [300, 3400], "bandpass", fs=RATE, output="sos")
     narrow = resample(np.asarray(sosfilt(band, sound)), RATE, TELEPHONE_RATE)
     narrow = narrow * 0.7 / max(np.abs(narrow).max(), 1e-9)
@@ -59,12 +63,12 @@ def telephone(sound: Sound, rng: Generator) -> Sound:
 
 
 def opus(sound: Sound, rng: Generator) -> Sound:
-    """Encode with Opus at a random rate of 16 to 32 kbit/s, and decode."""
+    """Encode a recording (n,) with Opus at a random rate of 16 to 32 kbit/s, and decode it."""
     return through_ffmpeg(sound, "libopus", "ogg", rng.choice(["16k", "24k", "32k"]))
 
 
 def mp3(sound: Sound, rng: Generator) -> Sound:
-    """Encode as MP3 at a random rate of 24 to 64 kbit/s, and decode."""
+    """Encode a recording (n,) as MP3 at a random rate of 24 to 64 kbit/s, and decode it."""
     return through_ffmpeg(sound, "libmp3lame", "mp3", rng.choice(["24k", "32k", "64k"]))
 
 
@@ -81,7 +85,7 @@ def through_ffmpeg(sound: Sound, codec: str, container: str, bit_rate: str) -> S
 
 
 def amr(sound: Sound, rng: Generator) -> Sound:
-    """Encode with AMR, the codec of mobile telephones, at a random rate of 4.75 to 12.2 kbit/s, and decode."""
+    """Encode a recording (n,) with AMR, the codec of mobile telephones, at 4.75 to 12.2 kbit/s, and decode it."""
     mode = str(rng.choice([0, 4, 7]))
     raw = ["-t", "raw", "-e", "signed", "-b", "16", "-c", "1", "-r"]
     encode = ["sox", "-V1", "-D", *raw, str(RATE), "-"]
@@ -109,7 +113,7 @@ SINGLE_COPIES: Mapping[str, Attack] = {
 
 
 def two_changes(sound: Sound, rng: Generator) -> Sound:
-    """Apply two random attacks of `SINGLE_COPIES` one after the other, out of those whose programs are installed."""
+    """Change a recording (n,) by two random attacks of `SINGLE_COPIES`, out of those whose programs are installed."""
     usable = [attack for attack in SINGLE_COPIES.values() if not attack.missing()]
     for number in rng.choice(len(usable), 2, replace=False):
         sound = usable[int(number)](sound, rng)

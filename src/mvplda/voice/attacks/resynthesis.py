@@ -44,7 +44,8 @@ def short_time_spectra(sound: Sound) -> NDArray[np.complex128]:
 def overlap_add(windows: Array, length: int) -> Array:
     """Return the (length,) sound whose overlapping windows are nearest to the given ones.
 
-    windows : (windows, 512) samples of each window
+    windows : (windows, 512) samples of each window, as `short_time_spectra` places them
+    length : number of samples of the sound
     """
     weights = np.hanning(WINDOW)
     sound = np.zeros(HOP * (len(windows) - 1) + WINDOW)

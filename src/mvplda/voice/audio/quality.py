@@ -130,7 +130,14 @@ def measure(samples: FloatArray, rate: int, settings: QualitySettings | None = N
 def measure_segments(
     segments: Iterable[FloatArray], rate: int, settings: QualitySettings | None = None
 ) -> Quality:
-    """Measure the quality of a recording from consecutive segments of one channel, (n,) samples each."""
+    """Measure the quality of a recording from its consecutive segments.
+
+    Parameters
+    ----------
+    segments : (n,) samples of one channel per segment, full scale 1
+    rate : samples per second
+    settings : limits of the warnings; default: `QualitySettings()`
+    """
     meter = QualityMeter(rate, settings)
     for samples in segments:
         meter.add(SoundSegment(samples, rate))

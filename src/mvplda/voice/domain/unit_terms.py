@@ -73,6 +73,9 @@ class ColumnVariances(NamedTuple):
         """Return the variance of the mean of a side's recordings about their class.
 
         It is session / (number of sessions) + noise * recording / (number of recordings).
+
+        side : numbers of sessions and recordings
+        noise : factor on the variance of recordings
         """
         # recordings of one session vary together, whatever their phrase
         return self.session / side.sessions + noise * self.recording / side.recordings
@@ -225,11 +228,11 @@ class UnitTerms:
         return UnitTerm(product, row, column, constant)
 
     def _known_class_term(self, e: UnitSide, t: UnitSide, m: Array, tau_b: float) -> UnitTerm:
-        """Return the LLR that enrolled recordings of a known class add to the posterior of this class.
+        """Return the LLR of the mean t of a test of a known class, with the enrolled mean e against without it.
 
-        With e and t the means of enrolment and test it is log N(t; m + g (e - m), s) - log N(t; m, v). Here m and tau_b
-        are posterior mean and variance of the class, v and s the variances of t without and with the enrolment, and
-        g is the weight of the enrolment (see `UnitTerms`).
+        Let m and tau_b be posterior mean and variance of the class, and g the weight of the enrolment (see
+        `UnitTerms`). The LLR is log N(t; m + g (e - m), s) - log N(t; m, v), where s and v are the variances of t with
+        and without the enrolment.
         """
         cell = self.variances.cell / e.sessions
         g = cell / self.variances.within_class(e, KNOWN_CLASS_NOISE)
