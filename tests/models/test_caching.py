@@ -269,3 +269,20 @@ def test_numbers_in_arrays_without_dimensions_can_be_weights(tmp_path: Path) -> 
     np.testing.assert_array_equal(scores(loaded(model, tmp_path)), after)
     model.weights_["two"]["speaker"] = 1.5
     np.testing.assert_array_equal(scores(model), after)
+
+
+@pytest.mark.parametrize("part", ["weights", "evidence"])
+def test_profiles_of_several_sizes_are_scored_anew_after_a_change(part: str) -> None:
+    model = fitted()
+    owners = np.repeat(np.arange(20), np.arange(20) % 3 + 1)
+    profiles = model.enrol(X[: len(owners)], owners)
+    before = np.array(model.llr(profiles, X[60:70]))
+    np.testing.assert_array_equal(model.llr(profiles, X[60:70]), before)
+    if part == "weights":
+        profiles.weights[:] = profiles.weights[::-1].copy()
+    else:
+        profiles.y[3] += 1.0
+    after = model.llr(profiles, X[60:70])
+    assert not np.array_equal(after, before)
+    # other objects have no cached values
+    np.testing.assert_array_equal(after, model.llr(deepcopy(profiles), X[60:70]))

@@ -34,7 +34,7 @@ from .assignments import (
     group_profiles,
     possible_assignments,
 )
-from .comparison_sides import ComparisonSide, GroupSide, ScoringCache
+from .comparison_sides import ComparisonSide, GroupSide, ScoringCache, SideFactor
 from .log_sums import (
     AssignmentSum,
     LogRatios,
@@ -152,6 +152,29 @@ class Comparison:
             [profiles.weights, profiles.owner, *codes],
             lambda: list(group_profiles(profiles, self.pair_terms.base, {})),
         )
+
+    def cached_factors(
+        self, side: ComparisonSide, group: ProfileGroup
+    ) -> dict[Hashable, SideFactor] | None:
+        """Return the cached factors of a group; None for a part of a group, and if names affect the score."""
+        if self.has_names:
+            return None
+        is_enrolled = side is self.enrol
+        if is_enrolled not in self._factors:
+            groups = self.groups(side)
+            # the value holds the groups, so that no other object can reuse their ids while it lives
+            _, self._factors[is_enrolled] = self.cache.factors.get(
+                side.profiles,
+                id(groups),
+                [side.profiles.y],
+                lambda: (groups, {id(group): {} for group in groups}),
+            )
+        return self._factors[is_enrolled].get(id(group))
+
+    @cached_property
+    def _factors(self) -> dict[bool, dict[int, dict[Hashable, SideFactor]]]:
+        """Factors of the groups of the enrolled side and of the tests."""
+        return {}
 
     def log_ratios(
         self, enrol: GroupSide, test: GroupSide, sums: Sequence[HypothesisWeights]

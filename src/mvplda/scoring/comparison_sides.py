@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .block_ratios import Comparison
 
 MAX_CACHED_FACTORS = 8
-"""Number of factors cached per set of profiles, enough for one or two questions about three views."""
+"""Number of factors cached per group of profiles, enough for one or two questions about three views."""
 
 
 FLOAT64_LIMIT = 2.0**52
@@ -51,12 +51,17 @@ class SideFactor(NamedTuple):
     size: float
 
 
+GroupFactors = tuple[list[ProfileGroup], dict[int, dict[Hashable, SideFactor]]]
+"""Groups of a set of profiles, and {id of a group: its cached factors by their keys}."""
+
+
 class ScoringCache:
     """Results that a scorer reuses between calls; all of them can be computed again.
 
     assignments : possible assignments of classes, by hypothesis, cells of both sides and labels
     groups : groups of profiles with equal cells, by set of profiles
-    factors : factors of matrix products, by set of profiles
+    factors : groups of profiles, and the factors of matrix products of each group by its id, by set
+        of profiles
 
     Entries of a set of profiles are dropped together with it.
     """
@@ -64,7 +69,7 @@ class ScoringCache:
     def __init__(self) -> None:
         self.assignments: dict[Hashable, list[Assignment]] = {}
         self.groups: ContentCache[list[ProfileGroup]] = ContentCache()
-        self.factors: ContentCache[dict[Hashable, SideFactor]] = ContentCache()
+        self.factors: ContentCache[GroupFactors] = ContentCache()
 
 
 class ComparisonSide(NamedTuple):
@@ -97,12 +102,7 @@ class GroupSide:
         self.prepared = comparison.pair_terms.prepare(group.table, y)
         self.training_classes = enrolled_training_classes(group.table, comparison.view_labels)
         self.class_log_likelihoods: dict[TrainingClasses, AnyArray] = {}
-        # factors outlive the call only if the profiles are scored as they are, without names
-        self._cached_factors: dict[Hashable, SideFactor] | None = None
-        if group.is_complete and not comparison.has_names:
-            # weights and labels are in the keys of the terms
-            evidence = [side.profiles.y]
-            self._cached_factors = comparison.cache.factors.get(side.profiles, None, evidence, dict)
+        self._cached_factors = comparison.cached_factors(side, group)
         # assignments with equal keys share squares
         self._squares: dict[Hashable, AnyArray] = {}
         self._one_sided: dict[Hashable, tuple[list[QuadraticTerm], AnyArray]] = {}
