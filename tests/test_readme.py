@@ -62,11 +62,11 @@ def tags_in_code() -> dict[str, set[str]]:
     return found
 
 
-def tags_in_table() -> dict[str, set[str]]:
+def tags_in_list() -> dict[str, set[str]]:
     """Tag -> files that section 11 of docs/math.md gives for it."""
     section = (DOCS / "math.md").read_text(encoding="utf-8").partition("## 11. Tags")[2]
     found: dict[str, set[str]] = {}
-    for tags, files in re.findall(r"^\| ([A-Z]\d[^|]*)\|([^|]*)\|$", section, flags=re.MULTILINE):
+    for tags, files in re.findall(r"^- ([A-Z]\d[^:]*): (.*)$", section, flags=re.MULTILINE):
         for tag in re.findall(r"[A-Z]\d+", tags):
             found[tag] = set(re.findall(r"`([^`]+)`", files))
     return found
@@ -75,10 +75,10 @@ def tags_in_table() -> dict[str, set[str]]:
 def test_every_tag_has_its_formula_its_line_and_its_row():
     text = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("math.md", "errata.md"))
     derived = re.findall(r"\\tag\{([A-Z]\d+)\}", text)
-    code, table = tags_in_code(), tags_in_table()
+    code, listed = tags_in_code(), tags_in_list()
     assert len(derived) == len(set(derived)), "a tag is given to two formulas"
     assert set(derived) == set(code), "formulas without a line of code, or lines without a formula"
-    assert table == code, (
+    assert listed == code, (
         "section 11 of docs/math.md names other files than those that have the tags"
     )
 
