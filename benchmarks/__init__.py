@@ -1,1 +1,1 @@
-"""Speed and memory, measured: ``python -m benchmarks --help``."""
+"""Measurements of speed, memory and errors: ``python -m benchmarks --help`` lists them."""

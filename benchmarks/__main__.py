@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: run all benchmarks, or those named."""
+"""Command ``python -m benchmarks [NAME ...]``, which runs all benchmarks, or those with the given names."""
 
 from __future__ import annotations
 

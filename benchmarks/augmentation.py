@@ -1,7 +1,7 @@
-"""Other recordings of the same speech: faster or slower, in noise, in a room, over a channel.
+"""Augmentation of recordings: changes of speed, added noise, simulated rooms and channels.
 
-A recipe is a row of steps, each a small record that knows what it may draw. Everything is
-drawn from the generator that is given: the same generator gives the same samples.
+A recipe is a sequence of steps. Each step is a record of the ranges of its random parameters. The same random generator
+gives the same samples.
 """
 
 from __future__ import annotations

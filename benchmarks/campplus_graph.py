@@ -1,10 +1,10 @@
-"""The graph of CAM++ that the package ships: nodes and shapes, its weights being read out of 3D-Speaker's checkpoint.
+"""Make the ONNX graph of CAM++ that the package ships; its weights stay in the checkpoint of 3D-Speaker.
 
     python -m benchmarks.campplus_graph campplus_cn_en_common.pt
 
-A checkpoint of torch is a zip archive whose tensors are stored as they are, so a graph can point to them as external
-data, by their place in the file: nothing is unpickled or converted where the network is used. The pickle is read here,
-once, to learn the names of the tensors. CAM++ is that of Wang et al., arXiv 2303.00332.
+A checkpoint of torch is a zip archive with uncompressed tensors. The graph refers to them as external data, by their
+offsets in the file, so that users of the network need not unpickle or convert the checkpoint. This program unpickles it
+once, to find the names of the tensors. CAM++ is the network of Wang et al., arXiv 2303.00332.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Make stored rows again and compare: ``python -m benchmarks check [FILE ...]``.
+"""Reproduce stored results and compare them: ``python -m benchmarks check [FILE ...]``.
 
-A random sample of the rows of results/ and benchmarks/results/ is made again by the command that each row records, in
-a scratch folder, and compared with what is stored. The verdict does not need the recorded commit: a row is right if
-the code of this tree gives it.
+A random sample of the rows of results/ and benchmarks/results/ is computed again in a scratch folder, by the command
+that each row records, and compared with the stored row. A row is right if the present code gives it; the recorded
+commit does not matter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clips of AudioMNIST by speaker, phrase and session, and vectors of changed copies of them, made once and kept."""
+"""Recordings of AudioMNIST by speaker, phrase and session, and cached vectors of changed copies of them."""
 
 from __future__ import annotations
 

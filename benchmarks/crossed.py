@@ -1,4 +1,4 @@
-"""Two views with many classes each: time and memory of an E step as the dense system grows."""
+"""Time and memory of one E step with two views of many classes each, over the size of the dense system to be solved."""
 
 from __future__ import annotations
 

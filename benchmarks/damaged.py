@@ -1,14 +1,16 @@
-"""Ten thousand damaged recordings: ``python -m benchmarks.damaged AudioMNIST/ -x campplus``.
+"""Read ten thousand damaged recordings: ``python -m benchmarks.damaged AudioMNIST/ -x campplus``.
 
-Every one is made of a clean recording of a voice: at a rate from 8 to 48 kHz, in one channel or two, in any form that
-libsndfile writes or PyAV encodes, sometimes with a fault of the sound itself (noise, a tone, clipping, next to silence,
-a constant, numbers that are none), and then damaged as a file (bits, bytes, headers, stretches, sizes, suffixes, cut
-off). It is read from a path or from its bytes, measured, and made a vector of. What may come is an error of ours, or a
-vector; a vector that is far from the clean recording's must carry a warning. *Far* is below the cosine that 99 of 100
-pairs of clean recordings of one speaker reach, one of which has as much speech as is left here: the damage has moved it
-further than another recording would lie.
+Each file is made from a clean recording of a voice, at a rate from 8 to 48 kHz, with one or two channels, in any
+format that libsndfile writes or PyAV encodes. Some sounds get a fault (noise, a tone, clipping, near silence, a
+constant, NaN). Then the file is damaged: changed bits, bytes, headers, sections, sizes or suffixes, or a missing end.
+It is read from a path or from its bytes, its quality is measured, and a vector is extracted.
 
-Work is cut into shares, each in a process that may be lost: a crash, and a file that takes over a minute, is counted.
+The result must be an error of this package, or a vector. A vector far from that of the clean recording must come with
+a warning. *Far* means a cosine below that of 99 of 100 pairs of clean recordings of one speaker, one of which has as
+much speech as the damaged recording has left.
+
+The work is divided among processes, so that crashes, and files that take over a minute, are counted and do not end
+the measurement.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Vectors drawn from a model, made in pieces so that nothing but the vectors themselves is ever held."""
+"""Vectors drawn from a model batch by batch, so that only the vectors themselves are in memory."""
 
 from __future__ import annotations
 

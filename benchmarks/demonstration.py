@@ -1,6 +1,6 @@
 """Make the model of ``mvplda serve --demo``: synthetic voices say pass-phrases to the small network.
 
-``python -m benchmarks.demonstration`` writes it into the package. It shows how things work, no more.
+``python -m benchmarks.demonstration`` writes the model into the package. It must not decide about people.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When does the joint model pay? One factorial study: ``python -m benchmarks evidence DATA WORK [ROW ...]``.
+"""Factorial study of when the joint model has fewer errors: ``python -m benchmarks evidence DATA WORK [ROW ...]``.
 
 Views (the combined label, which is PLDA; two; three, with the interaction) x noise (diagonal, full, isotropic prior) x
 rank. Every system has the same reduction and exact enrolment, and its ranks are chosen on held-out training people by

@@ -1,4 +1,4 @@
-"""Questions that need both labels, with the best work-around of models with one label beside each."""
+"""Errors on questions that need both labels, compared with the best alternative from models with one label each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Systems of the study `benchmarks.evidence`: one reduction and exact enrolment for all, ranks from held-out people."""
+"""Systems that the study `benchmarks.evidence` compares.
+
+All have the same reduction of dimensions and exact enrolment; their ranks are chosen on held-out people."""
 
 from __future__ import annotations
 

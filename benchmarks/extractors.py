@@ -1,7 +1,9 @@
-"""Extractors that were fetched: multiples of real time on one thread, the network's share of it, two processes, memory.
+"""Speed and memory of the installed extractors.
 
-python -m benchmarks extractors                 # all of it: benchmarks/results/extractors.json
-python -m benchmarks.extractors memory campplus 60     # MiB of a file of so many seconds, read in parts
+Measured are multiples of real time on one thread and in two processes, the share of the network in it, and memory.
+
+python -m benchmarks extractors                        # all measurements: benchmarks/results/extractors.json
+python -m benchmarks.extractors memory campplus 60     # MiB for a file of 60 seconds that is read in parts
 """
 
 from __future__ import annotations

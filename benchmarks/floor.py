@@ -1,4 +1,4 @@
-"""What any implementation must at least compute, as bare NumPy and SciPy calls on arrays of the same shapes."""
+"""Lower bounds ("floors") of run times: the least computation of any implementation, as bare NumPy and SciPy calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joint scoring on a CUDA GPU: the fused kernel against its floors.
+"""Speed of joint scoring on a CUDA GPU: the fused kernel, compared with lower bounds of its run time ("floors").
 
 Run where there is a GPU:  python benchmarks/gpu_scoring.py [results.json]
 Needs torch, triton, and what the package itself needs; nothing has to be installed.

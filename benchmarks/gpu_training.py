@@ -1,4 +1,4 @@
-"""Statistics and EM on a CUDA GPU, against the floors of memory and of bare matrix products.
+"""Speed of statistics and EM on a CUDA GPU, compared with its memory bandwidth and with bare matrix products.
 
 Run where there is a GPU:  python benchmarks/gpu_training.py --output gpu_training.json
 Needs torch, triton, and what the package itself needs; nothing has to be installed. Without a

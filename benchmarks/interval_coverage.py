@@ -1,11 +1,11 @@
-"""How often the intervals hold the truth, and how often a paired test is wrong, in simulated evaluations.
+"""Coverage of confidence intervals, and error rates of paired tests, in simulated evaluations.
 
-``python -m benchmarks intervals``. A world describes how scores come about; speakers are drawn from it, everyone is
-enrolled and tested, the scores are judged, and the interval is compared with the value of the whole world. Trials are
-crossed: the same speakers stand on both sides, every speaker has an effect of his own as a target, as the one enrolled
-and as the one tested, and every pair has one too. Some worlds have impostors besides, who are tested only; in skewed
-worlds some speakers err far more than the others, or have far more trials; in worlds of phrases Total pools impostors
-with the right and the wrong phrase and targets with a wrong phrase.
+``python -m benchmarks intervals``. A *world* is a distribution of scores with a known error rate. Speakers are drawn
+from it, all of them are enrolled and tested, and the interval from their scores is compared with the known rate.
+Trials are crossed: the same speakers are on both sides. A score has random effects of the target, of the enrolled
+speaker, of the tested speaker, and of their pair. Some worlds also have impostors who are only tested. In skewed
+worlds, some speakers have far more errors or trials than others. In worlds with phrases, the error "Total" pools
+impostors with right and wrong phrases and targets with wrong phrases.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Crossed random effects in one dimension: mixed-model packages and ours, on the same values in one run.
+"""Crossed random effects in one dimension: mixed-model packages and mvplda, on the same data in one run.
 
-``python -m benchmarks mixed``. The model is y = mean + subject + item + noise; all fit it by maximum
-likelihood. Those packages are measured that are installed: statsmodels, GPBoost, and lme4 in R. InstEval, 73,421 real
+``python -m benchmarks mixed``. The model is y = mean + subject + item + noise; all packages fit it by maximum
+likelihood. Measured are the installed ones of statsmodels, GPBoost, and lme4 in R. InstEval, 73,421 real
 ratings of instructors by students, comes with the package pydataset; MovieLens's shape is simulated.
 """
 

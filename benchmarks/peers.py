@@ -1,7 +1,7 @@
-"""Other people's PLDA, for comparison: what installs, run here; what does not, as quoted.
+"""Other implementations of PLDA for comparison: measured here if they can be installed, otherwise quoted.
 
-A peer may need an old interpreter: ``--peer-python`` names one that has it. The
-peer, its data and its bare X'X then run there (``python -m benchmarks.peers``).
+If an implementation needs an old Python, ``--peer-python`` names an interpreter that has it. The implementation, its
+data and the bare product X'X of the vectors X then run there (``python -m benchmarks.peers``).
 """
 
 from __future__ import annotations

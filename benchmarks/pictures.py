@@ -1,4 +1,4 @@
-"""Pictures of long tables of results/, for the documents: ``python -m benchmarks tables`` draws them."""
+"""Plots of the long tables in results/ for the documents; ``python -m benchmarks tables`` draws them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures as JSON, as a table and as a picture."""
+"""Writing of measured results as JSON, as a table and as a plot."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""A tree of RSR2015's published size: empty sound files, its lists, and given random vectors; time and peak memory.
+"""Time and peak memory of the paper's experiment at the published size of RSR2015, with random vectors.
+
+The folder of the corpus has empty sound files and lists of trials of the published size.
 
 python -m benchmarks.rsr2015_size FOLDER [SYSTEM ...] [--people N] [--made-lists]
 
-All of the paper's table, with the interaction and `best`, unless systems are named. With fewer evaluated people per
-gender the lists are shorter, and training is the same; with --made-lists the trials are made in memory as the lists
-have them, which takes minutes less than to read them. The figures of all people are kept in
-results/rsr2015-size/results.json, others in FOLDER.
+All systems of the paper's table are measured, with the interaction and `best`, unless systems are named. With fewer
+evaluated people per gender (--people) the lists are shorter, and training is the same. With --made-lists the trials are
+made in memory instead of being read, which saves minutes. Results for all people are written to
+results/rsr2015-size/results.json, others to FOLDER.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Time and memory by vectors, classes and dimensions: vectors are drawn, summed and thrown away, batch by batch.
+"""Time and memory of statistics over the numbers of vectors, classes and dimensions.
 
-``python -m benchmarks scale`` measures every point in a process of its own, so that its peak memory is its own, and
-extends the line to a thousand million vectors.
+Vectors are drawn, summed and discarded batch by batch. ``python -m benchmarks scale`` measures each size in a separate
+process, whose peak memory is then that of this size, and extrapolates to a thousand million vectors.
 """
 
 from __future__ import annotations

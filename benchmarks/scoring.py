@@ -1,4 +1,4 @@
-"""Scoring: likelihood ratios a second against the bare matrix products, and how they grow."""
+"""Speed of scoring: likelihood ratios per second over the number of trials, compared with bare matrix products."""
 
 from __future__ import annotations
 

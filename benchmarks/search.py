@@ -1,4 +1,4 @@
-"""1:N search by PLDA: the certified best ten of very many profiles, through all rows, on a GPU or on cores.
+"""Speed of 1:N search by PLDA: the certified best ten of up to ten million profiles, on a GPU or on CPU cores.
 
     python benchmarks/search.py [--profiles 10000000] [--rank 150] [--device cuda] [results.json]
 

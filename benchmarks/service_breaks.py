@@ -1,9 +1,9 @@
-"""Break what the service stands on, and look whether it answers, loses nothing and recovers by itself.
+"""Test whether the service answers, loses no data and recovers if its disk, database or clock fails.
 
 ``python benchmarks/service_breaks.py [-o results/service]``, as root for the first two: a disk that is full (a file
 system of 3 MiB in memory), one that is read-only, a database that goes away and comes back, a row that another
-connection holds, clocks that are stepped by an hour both ways (``--faketime LIBRARY``, libfaketime of Debian). Every
-call must be answered within the timeouts of the settings; what was acknowledged must be there.
+connection has locked, clocks that are stepped by an hour both ways (``--faketime LIBRARY``, libfaketime of Debian).
+Every call must be answered within the time limits of the settings; acknowledged changes must be stored.
 """
 
 # ruff: noqa: E402

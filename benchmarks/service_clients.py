@@ -1,4 +1,4 @@
-"""A client that a common generator makes of /openapi.json, tried on a running service.
+"""Test of a client that a common generator makes from /openapi.json, on a running service.
 
 ``python benchmarks/service_clients.py --generator FOLDER/bin/openapi-python-client``. The generator and the client run
 in an environment of their own (``pip install openapi-python-client``); the service is one of drawn vectors.

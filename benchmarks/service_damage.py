@@ -1,10 +1,9 @@
-"""Send damaged recordings to the service, and look whether it only ever hears or refuses them.
+"""Send damaged recordings to the service, and test whether it processes or refuses every one of them.
 
-``python benchmarks/service_damage.py [-n 10000] [--seed 0] [-o results/service]``. Recordings of every kind that is
-read are cut, changed, and told to be longer or shorter than they are, and come with lengths that lie. Every answer
-must be a success or a refusal (2xx, which may be a verdict that nothing can be decided, or 4xx), the server must be
-there in the end, and its memory must not grow. A call whose body is shorter than it says is left by the client and
-has no answer.
+``python benchmarks/service_damage.py [-n 10000] [--seed 0] [-o results/service]``. Recordings in every format that
+the service reads are truncated or changed, or get headers with wrong lengths. Every answer must be a success (2xx,
+including inconclusive verdicts) or a refusal (4xx). The server must still run at the end, and its memory must not
+grow. If a body is shorter than its Content-Length, the client closes the connection and gets no answer.
 """
 
 # ruff: noqa: E402

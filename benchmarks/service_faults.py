@@ -1,9 +1,9 @@
-"""Kill the service at random moments during enrolments, start it again, and look whether what it acknowledged is there.
+"""Kill the service at random moments during enrolments, start it again, and test whether it lost acknowledged data.
 
-``python benchmarks/service_faults.py [-n 10000] [--kind postgresql] [--each 60]``. Enrolments are vectors of a drawn
-model, four clients at once; after about `each` of them the process gets SIGKILL and starts anew. In the end every
-enrolment that was answered with 201 must be counted, every profile's sum must be the sum of its enrolments, and nothing
-may be half there. One that was not answered may be there or not.
+``python benchmarks/service_faults.py [-n 10000] [--kind postgresql] [--each 60]``. Four clients at once enrol vectors
+of a simulated model. After about `each` enrolments, the process gets SIGKILL and is started again. In the end every
+enrolment that was answered with 201 must be stored, every profile's sum must be the sum of its enrolments, and no
+enrolment may be stored in part. An enrolment without an answer may be stored or not.
 """
 
 # ruff: noqa: E402

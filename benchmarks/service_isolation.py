@@ -1,4 +1,4 @@
-"""How much longer everybody else waits while one person's data are damaged or held, or one caller is slow or hostile.
+"""Delay of all other callers while one person's data are damaged or locked, or while one caller is slow or hostile.
 
 ``python -m benchmarks.service_isolation [-o results/service] [--seconds 3] [--rounds 5]``. Clients verify from vectors
 with the default model, each with a pause of 20 ms between its calls; rounds without and with the fault alternate, and

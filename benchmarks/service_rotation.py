@@ -1,9 +1,8 @@
-"""Change the master key again and again beside a running service in which people are created, enrolled and verified.
+"""Change the master key repeatedly while a service creates, enrols and verifies people.
 
 ``python -m benchmarks.service_rotation [-n 5000] [--kind postgresql] [-o results/service]``. The service is never
-restarted. Creations are counted that were acknowledged while a ``mvplda serve rotate`` ran, until there are `n`. In the
-end a service with the last key alone opens the data key of everybody, and those who were enrolled before have the LLRs
-of before.
+restarted. The run ends after `n` profiles were created while ``mvplda serve rotate`` ran. In the end a service with
+only the last key must decrypt all data keys, and people who were enrolled before must have the same LLRs as before.
 """
 
 # ruff: noqa: E402

@@ -1,8 +1,8 @@
-"""Statistics of files: GB/s by format against the bare read and the bare product, and memory by number of vectors.
+"""Speed of statistics from files in GB/s per format, compared with reading and multiplying alone, and their memory.
 
-``python -m benchmarks io``. Two threads at most are at work:
-one reads, one multiplies (BLAS has one thread). Times are seconds on the wall, the best of several rounds that
-take turns; "cold" means that the file was put out of the page cache before.
+``python -m benchmarks io``. At most two threads work: one reads, the other multiplies (BLAS has one thread). Times are
+wall-clock seconds, the best of several interleaved rounds; "cold" means that the file was first removed from the page
+cache.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Synthetic speech: voices of espeak-ng say pass-phrases, in sessions with their own microphone, room and noise.
 
-A corpus that is a plugin: ``mvplda --plugin benchmarks.synthetic experiment synthetic FOLDER`` writes the speech
-into the folder, and runs an experiment on it; ``make demo`` does that.
+The corpus is a plugin: ``mvplda --plugin benchmarks.synthetic experiment synthetic FOLDER`` writes the speech to
+FOLDER, and runs an experiment on it; ``make demo`` runs this command.
 """
 
 from __future__ import annotations

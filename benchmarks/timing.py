@@ -1,4 +1,4 @@
-"""Seconds of one thread, best of several rounds, and peak memory beyond the input."""
+"""Measurement of run time (seconds on one thread, best of several rounds) and of peak memory beyond the input."""
 
 from __future__ import annotations
 

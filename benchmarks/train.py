@@ -1,4 +1,4 @@
-"""Standard PLDA, full noise, 10 iterations: against bare products, and against other implementations."""
+"""Time of 10 training iterations of standard PLDA with full noise, compared with bare products and other programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verification of 3 s of sound by the default model, stage by stage, against its networks alone.
+"""Time of verifying 3 s of sound with the default model, stage by stage, compared with its networks alone.
 
 ``python -m benchmarks verification`` needs the extractors of the default model (`mvplda extractor get`). Two sides of
 one recording each are compared; the enrolled side is extracted before.

@@ -1,4 +1,4 @@
-"""Voices of espeak-ng: who speaks, and the synthesiser."""
+"""Synthetic speech of espeak-ng: parameters of the speakers, and the synthesiser."""
 
 from __future__ import annotations
 

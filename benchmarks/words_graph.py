@@ -1,11 +1,11 @@
-"""The graph of `words` that the package ships: Google's network over a whole recording, weights read out of its file.
+"""Make the ONNX graph of the extractor `words` that the package ships; weights stay in the file of Google's network.
 
     python -m benchmarks.words_graph embedding_model.onnx
 
-The network looks through windows of 76 frames that overlap, and pads no time. What windows share is computed once here:
-pooling over time keeps every frame, and the layers behind it skip as many (dilation) as it would have dropped. The
-output has a row for every frame that a window may start at; a window's vector is bit by bit what the network gives for
-the window alone. Weights are external data, by their place in the file that is fetched.
+The original network reads overlapping windows of 76 frames, without padding in time. This graph reads a whole recording
+and computes shared parts of the windows once: pooling over time keeps every frame, and later layers are dilated by the
+factor of the pooling. The output has one row for each frame at which a window can start, equal in all bits to the
+original network's output for this window. Weights are external data, given by offsets in the downloaded file.
 """
 
 from __future__ import annotations

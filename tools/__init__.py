@@ -1,1 +1,1 @@
-"""Makers of the files that the package ships."""
+"""Programs that make the files which the package ships: models, clients, synthetic voices."""

@@ -1,4 +1,4 @@
-"""Synthetic recordings for `mvplda demo`: two voices of espeak-ng say two phrases three times each.
+"""Make the synthetic recordings of `mvplda demo`: two voices of espeak-ng say two phrases three times each.
 
     python -m tools.demo_voices
 
@@ -25,7 +25,7 @@ ENGINE = {
 
 
 def write_voices(folder: Path) -> None:
-    """Write every recording as Ogg Vorbis, labelled as synthetic in its metadata."""
+    """Write all recordings to `folder` as VOICE/PHRASE/REPETITION.ogg, labelled as synthetic in their metadata."""
     soundfile = need("soundfile")
     espeak = Espeak(1)
     for number, name in enumerate(VOICES):

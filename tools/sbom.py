@@ -21,7 +21,7 @@ Component = dict[str, Any]
 
 
 def package_components() -> list[Component]:
-    """Return the installed packages, each once, in the order of their names."""
+    """Return the installed Python packages as components of CycloneDX, each once, in the order of their names."""
     found = {}
     for distribution in distributions():
         name = distribution.metadata["Name"]
@@ -31,7 +31,7 @@ def package_components() -> list[Component]:
 
 
 def normalised(name: str) -> str:
-    """Return the name of a package as package URLs have it."""
+    """Return the name of a Python package in the spelling of package URLs: lower case, with hyphens."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -61,7 +61,7 @@ def package_component(name: str, distribution: Distribution) -> Component:
 
 
 def weight_components(folder: Path) -> Iterator[Component]:
-    """Yield the files of the extractors, with their digests."""
+    """Yield the files of extractors in a folder as components of CycloneDX, with their hashes."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             digest = hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,1 +1,1 @@
-"""Maker of the default model: vectors of public corpora, fit, calibration, thresholds."""
+"""Programs that rebuild the default model: extract vectors of public corpora, fit, calibrate, choose thresholds."""

@@ -89,7 +89,10 @@ EVIDENCE = "Among n independent pairs of people without a false acceptance, up t
 def fit_model(
     vectors: LabelledVectors, corpora: Sequence[str], matcher: PhraseMatcher
 ) -> DomainPLDA:
-    """Fit the model to some corpora."""
+    """Return the domain model, fitted to the vectors of the corpora with these names.
+
+    matcher : model of near matches of phrases
+    """
     domains = [domain for corpus in corpora for domain in DOMAINS[corpus]]
     of_corpora = vectors.select(np.isin(vectors.domain, domains))
     training = of_corpora.select(of_corpora.condition != CALL)
@@ -168,7 +171,7 @@ class Design(NamedTuple):
 
     @property
     def key_suffix(self) -> str:
-        """Suffix of the question keys of calibrations and points in the bundle, see `Bundle.paired`."""
+        """Suffix of the keys under which the bundle stores this design's calibrations and operating points."""
         return f"|{UNDEPLOYED}" if self.name == "alone" else ""
 
 
@@ -338,7 +341,7 @@ def _standardised(values: Array) -> Array:
 
 
 class DesignParts(NamedTuple):
-    """Calibrations and operating points of a design, by key of the question."""
+    """Calibrations and operating points of a design: {key of a question in the bundle: value} of each."""
 
     calibrations: dict[str, AmountCalibrator]
     points: dict[str, list[OperatingPoint]]

@@ -167,7 +167,7 @@ class DeploymentTrials:
         return dict(calibrator.without_outliers(self.logs, near_matches, self.measures))
 
     def take(self, rows: IntArray | BoolArray) -> DeploymentTrials:
-        """Return some of the trials."""
+        """Return the trials at `rows`, indices or a mask."""
         near_matches = self.near_matches
         if near_matches is not None:
             prior, llr, same = (values[rows] for values in near_matches[1:])
@@ -273,7 +273,7 @@ class CalibratedTrials:
 
     @property
     def _is_measured(self) -> BoolArray:
-        """Mask (n,) of the trials that thresholds are chosen for."""
+        """Return a mask (n,) of the trials from which thresholds are chosen."""
         return np.asarray(self.bands != SIMULATED_CALLS)
 
     def _allowed(self, far: float) -> dict[str, float]:
@@ -337,7 +337,7 @@ class CalibratedTrials:
         )
 
     def _rate(self, events: BoolArray, rows: BoolArray) -> RateInterval:
-        """Return the rate of events among some trials, with its interval."""
+        """Return the share of `rows` (a mask of trials) for which `events` is true, with its 95 % interval."""
         rows = rows & self._is_measured
         weights = equal_weights(self.domain[rows])
         return share_over_people(events[rows], self.trials.speaker[rows], weights)

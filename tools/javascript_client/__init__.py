@@ -34,7 +34,7 @@ LONGEST_LINE = 120
 
 
 def description() -> Json:
-    """Return the OpenAPI of a service with the toy model; no model changes it."""
+    """Return the OpenAPI description of the service, which does not depend on the model."""
     with tempfile.TemporaryDirectory() as folder:
         service = open_service(Settings(data=Path(folder), demo=True))
         try:
@@ -45,12 +45,14 @@ def description() -> Json:
 
 @dataclass(frozen=True)
 class Method:
-    """One operation as a method of the client.
+    """One operation of the service as a method of the JavaScript client.
 
-    path_parameters, query : {name: type in TypeScript}
-    body : type of the body in TypeScript; None: there is none
-    is_once : whether the call has an ``Idempotency-Key``
-    reply : type of the answer
+    Parameters
+    ----------
+    path_parameters, query : {name: type in TypeScript} of the parameters in the path and in the query
+    body : type of the body in TypeScript; None: the operation has no body
+    is_once : whether the call is sent with an ``Idempotency-Key``
+    reply : type of the answer in TypeScript
     """
 
     name: str
@@ -64,7 +66,7 @@ class Method:
     reply: str
 
     def arguments(self) -> list[tuple[str, str]]:
-        """Return names and types of the arguments; optional names end with a question mark."""
+        """Return (name, type in TypeScript) of the method's arguments; names of optional ones end with "?"."""
         arguments = list(self.path_parameters.items())
         if self.body is not None:
             arguments.append(("recording" if self.body == RECORDING else "body", self.body))
@@ -149,7 +151,7 @@ def method(path: str, http_method: str, operation: Json) -> Method:
 
 
 def type_of(schema: Json) -> str:
-    """Return the type of a schema in TypeScript."""
+    """Return the TypeScript type of a JSON schema."""
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if "anyOf" in schema:
@@ -169,7 +171,7 @@ def type_of(schema: Json) -> str:
 
 
 def interface(name: str, schema: Json) -> str:
-    """Return the interface of a schema with named fields."""
+    """Return the TypeScript interface `name` of a JSON schema of an object."""
     required = schema.get("required", [])
     lines = [f"/** {schema['description']} */"] if "description" in schema else []
     lines.append(f"export interface {name} {{")
@@ -183,7 +185,7 @@ def interface(name: str, schema: Json) -> str:
 
 
 def files(api: Json) -> dict[str, str]:
-    """Return {name: text} of the client's files."""
+    """Return {file name: text} of the client for an OpenAPI description."""
     found = list(methods(api))
     code = "\n".join(operation.code() for operation in found)
     declarations = "".join(operation.declaration() for operation in found)

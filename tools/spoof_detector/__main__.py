@@ -61,7 +61,10 @@ def measure(work: Path, results: Path | None, folds: tuple[int, ...]) -> None:
     "-o", "--output", type=click.Path(path_type=Path), help="Default: WORK/spoof_detector.onnx."
 )
 def model(work: Path, output: Path | None) -> None:
-    """Train the network that ships on all people but those of WUW, and calibrate it with the folds of `measure`."""
+    """Train the network that ships, and calibrate it with the folds of `measure`.
+
+    It is trained on the people of all corpora except WUW.
+    """
     from tools.spoof_detector import experiment
     from tools.spoof_detector.network import export
 

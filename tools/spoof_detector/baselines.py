@@ -1,4 +1,4 @@
-"""Detectors that the network is compared with: logistic regressions on statistics."""
+"""Baseline detectors for comparison with the network: logistic regressions on statistics of recordings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,16 @@ def regression_scores(
     weights: NDArray[np.float64],
     strength: float,
 ) -> NDArray[np.float64]:
-    """Return log odds of a person for all rows, by a logistic regression on the rows `training`."""
+    """Return the (n,) log odds that each recording is of a person, by a logistic regression.
+
+    Parameters
+    ----------
+    vectors : (n, columns) statistics of recordings
+    training : rows of `vectors` to train on
+    is_person : (n,) True for people, False for attacks
+    weights : (len(training),) weights of the training rows
+    strength : inverse strength of the regularisation (scikit-learn's C)
+    """
     model = make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=200))
     model.fit(vectors[training], is_person[training], logisticregression__sample_weight=weights)
     return np.asarray(model.decision_function(vectors), np.float64)

@@ -51,10 +51,12 @@ SPOOF_PRIORS = (0.25, 0.05, 0.01, SPOOF_PRIOR)
 
 @dataclass(frozen=True)
 class Material:
-    """Inputs of the detectors that are compared: genuine recordings and attacks of all corpora.
+    """Items of all corpora: recordings of people, and attacks that were made of them.
 
-    columns : labels of each item: corpus, speaker, source recording, person or kind of attack
-    statistics : `spoof_statistics` of each item, one row per item
+    Parameters
+    ----------
+    columns : labels of each item: corpus, speaker, source recording, kind of attack
+    statistics : (items, columns) result of `spoof_statistics` for each item
     """
 
     columns: Columns
@@ -62,18 +64,18 @@ class Material:
 
     @property
     def regressions(self) -> Mapping[str, Vectors]:
-        """Return the inputs of the regressions that the network is compared with."""
+        """Return {name of a baseline: its input}, one row per item, for the regressions of `baselines`."""
         cepstra = self.statistics[:, :CEPSTRAL_COLUMNS]
         return {STATISTICS: self.statistics, CEPSTRAL: cepstra}
 
 
 def statistics_of(items: Items) -> Vectors:
-    """Return the statistics of items, one row per item."""
+    """Return the (items, columns) statistics of recordings and attacks that the detectors read."""
     return np.stack([spoof_statistics(items.sound(row)) for row in range(len(items))])
 
 
 def read_material(work: Path) -> Material:
-    """Read the items in a folder, and compute or read their statistics."""
+    """Return the items in the folder `work`; their statistics are read from it, or computed and written."""
     items = {name: Items.load(work / f"{name}.npz") for name in RECORDINGS}
     arrays = [
         stored(work / f"{name}-statistics.npy", partial(statistics_of, corpus))
@@ -83,16 +85,16 @@ def read_material(work: Path) -> Material:
 
 
 def stored(path: Path, compute: Callable[[], Vectors]) -> Vectors:
-    """Return the array of a file; compute and write it first if there is none."""
+    """Return the array in a file; if the file does not exist, it is first written with the result of `compute`."""
     if not path.exists():
         np.save(path, compute())
     return np.asarray(np.load(path))
 
 
 def score_fold(work: Path, material: Material, fold: Fold, report: Report) -> dict[str, Scores]:
-    """Return the raw scores of all items per detector of a fold.
+    """Return {detector: raw scores of all items}, for detectors that are trained on one fold.
 
-    The scores include the items that the detectors were trained on; `fold_trials` selects those left out.
+    The scores include the items of the training; `fold_trials` selects the others.
     """
     path = work / f"fold{fold.number}.npz"
     if path.exists():
@@ -114,7 +116,7 @@ def score_fold(work: Path, material: Material, fold: Fold, report: Report) -> di
 
 
 def train_on_all(material: Material) -> SpoofNetwork:
-    """Train on all people of the training corpora and on all attacks."""
+    """Return a network that is trained on all people of the training corpora and on all attacks."""
     columns = material.columns
     rows = np.flatnonzero(np.isin(columns.corpus, TRAINING_CORPORA))
     weights = item_weights(columns, rows)
@@ -122,7 +124,7 @@ def train_on_all(material: Material) -> SpoofNetwork:
 
 
 def all_trials(work: Path, material: Material, name: str) -> Trials:
-    """Return the left-out trials of all folds, scored by the detector of this name."""
+    """Return the trials of all folds with items that were left out of the training, scored by the detector `name`."""
     parts = []
     for fold in FOLDS:
         scores = score_fold(work, material, fold, lambda line: None)[name]
@@ -131,7 +133,7 @@ def all_trials(work: Path, material: Material, name: str) -> Trials:
 
 
 def calibration_of_folds(work: Path, material: Material) -> SpoofCalibration:
-    """Fit the calibration that ships, on people, corpora and attacks that no network of their fold was trained on."""
+    """Return the calibration that ships, fitted to the left-out trials of all folds."""
     return calibrate(all_trials(work, material, NETWORK))
 
 
@@ -153,7 +155,7 @@ CONDITIONS: Mapping[str, tuple[bool, bool]] = {
 
 
 def figures(work: Path, material: Material) -> Json:
-    """Return all rows: errors by system, condition and group of attacks, and errors in use by corpus."""
+    """Return all results: error rates by detector, condition and group of attacks, and rejections by corpus."""
     found: dict[str, Json] = {}
     threshold = load_model(DEFAULT_MODEL).point(None).threshold
     for system, (name, is_centred) in SYSTEMS.items():
@@ -169,7 +171,10 @@ def figures(work: Path, material: Material) -> Json:
 
 
 def condition_rows(llrs: Scores, trials: Trials, is_new_corpus: bool, is_new_group: bool) -> Json:
-    """Return error rates by group of attacks; those of all groups are in the row "all"."""
+    """Return {group of attacks: error rates}; the key "all" is for all groups together.
+
+    is_new_corpus, is_new_group : use trials whose corpus, or group of attacks, was left out of the training
+    """
     condition = trials.is_new_corpus == is_new_corpus
     person = condition & (trials.group == PERSON)
     attack = condition & (trials.group != PERSON) & (trials.is_new_group == is_new_group)
@@ -180,9 +185,9 @@ def condition_rows(llrs: Scores, trials: Trials, is_new_corpus: bool, is_new_gro
 
 
 def use_rows(llrs: Scores, trials: Trials, corpus: str, threshold: float) -> Json:
-    """Return the shares of people and attacks of a corpus that the countermeasure rejects, by share of spoofs.
+    """Return the shares of people and attacks of a corpus that the countermeasure rejects, by assumed share of spoofs.
 
-    However sure the voice is, an LLR below the threshold plus the log of the share of spoofs rejects.
+    A trial is rejected, whatever the voice, if its countermeasure LLR is below the threshold plus the log of the share.
     """
     chosen = (trials.corpus == corpus) & trials.is_new_corpus
     is_person = trials.group == PERSON
@@ -202,7 +207,7 @@ def use_rows(llrs: Scores, trials: Trials, corpus: str, threshold: float) -> Jso
 
 
 def text_lines(figures: Json) -> list[str]:
-    """Return the figures as lines of text."""
+    """Return the results of `figures` as lines of text."""
     lines = []
     for system, conditions in figures["errors"].items():
         lines.append(system)

@@ -1,4 +1,4 @@
-"""Recordings of people, attacks made of them, and random channels that both pass through."""
+"""Recordings of people, attacks that are made of them, and the random channels that are applied to both."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ GROUPS = {
 
 
 def noisy(sound: Sound, rng: Generator) -> Sound:
-    """Add noise of a random colour, 15 to 35 dB below the recording."""
+    """Return a recording with added noise of a random spectral slope, 15 to 35 dB below the recording."""
     spectrum = np.fft.rfft(rng.standard_normal(len(sound)))
     shape = np.maximum(np.arange(len(spectrum)), 1.0) ** -rng.uniform(0.0, 0.7)
     noise = np.asarray(np.fft.irfft(spectrum * shape, len(sound)), np.float64)
@@ -75,7 +75,7 @@ def noisy(sound: Sound, rng: Generator) -> Sound:
 
 
 def through_codec(sound: Sound, rng: Generator, container: str, codec: str) -> Sound:
-    """Encode and decode with libsndfile, at a random quality; in this process, which is faster than ffmpeg."""
+    """Return a recording after encoding and decoding with libsndfile at a random quality."""
     file = io.BytesIO()
     quality = rng.uniform(0.3, 0.9)
     soundfile.write(
@@ -99,12 +99,14 @@ CHANNELS: dict[str, tuple[float, Callable[[Sound, Generator], Sound]]] = {
 
 @dataclass(frozen=True)
 class Items:
-    """Recordings of people and attacks of one corpus, after their channels.
+    """Recordings of people and attacks of one corpus ("items"), each after a random channel.
 
-    samples : of all items, one after the other, 16 bits
-    starts : begin of each item in `samples`, and the end of the last one
-    speaker, source, kind, channel, device : columns; kind is empty for a recording of a person, device tells whether
-        the channel is that of the person's enrolments
+    Parameters
+    ----------
+    samples : samples of all items one after the other, 16 bits
+    starts : (items + 1,) position of the first sample of each item in `samples`, and the end of the last item
+    speaker, source, kind, channel, device : (items,) speaker; source recording; kind of attack, empty for a recording
+        of a person; channel; and whether the channel is that of the person's enrolments
     """
 
     samples: NDArray[np.int16]
@@ -135,7 +137,7 @@ class Items:
 
 
 def makers() -> dict[str, Attack]:
-    """Return the attacks by name; raise if a program or package of one is missing."""
+    """Return {name: attack}; raise if a program or package that an attack needs is missing."""
     wanted = {name: ALL_ATTACKS[name] for name in GROUPS if name in ALL_ATTACKS}
     missing = missing_programs([*wanted.values(), ALL_ATTACKS["AMR"]])
     if missing:
@@ -144,7 +146,7 @@ def makers() -> dict[str, Attack]:
 
 
 def over_channel(sound: Sound, name: str, rng: Generator) -> NDArray[np.int16]:
-    """Return samples after a channel, at a random level, with a little noise and a random begin."""
+    """Return the samples of a recording after the channel `name`, at a random level, with noise and a random start."""
     changed = np.asarray(CHANNELS[name][1](sound, rng), np.float64)
     changed = np.pad(changed, rng.integers(0, RATE // 10, 2))
     changed = changed * rng.uniform(0.2, 0.9) / max(np.abs(changed).max(), 1e-9)
@@ -160,7 +162,7 @@ def draw_channel(rng: Generator) -> str:
 
 
 def chosen_rows(name: str, listing: Listing) -> NDArray[np.int64]:
-    """Return the rows of the recordings of one person: random ones, of different phrases as far as possible."""
+    """Return random rows of the recordings of one person `name`, of different phrases as far as possible."""
     phrases = listing.fields["phrase"]
     rng = np.random.default_rng(crc32(str(listing.fields["speaker"][0]).encode()))
     order = rng.permutation(len(phrases))
@@ -182,7 +184,7 @@ def text_of(name: str, phrase: str) -> str | None:
 def items_of_person(
     name: str, listing: Listing, attacks: dict[str, Attack]
 ) -> list[tuple[NDArray[np.int16], int, str, str, str]]:
-    """Return (samples, source, kind, channel, device) of all items of one person."""
+    """Make all items of one person `name`, and return (samples, source, kind, channel, device) of each."""
     assert listing.files is not None
     rng = np.random.default_rng([1, crc32(str(listing.fields["speaker"][0]).encode())])
     device = draw_channel(rng)
@@ -208,7 +210,7 @@ def items_of_person(
 
 
 def make_items(work: Path, name: str, root: Path) -> None:
-    """Write the items of a corpus to the folder `work`, unless they are there."""
+    """Write the items of the corpus `name` to the folder `work`, unless their file exists."""
     path = work / f"{name}.npz"
     if path.exists():
         return

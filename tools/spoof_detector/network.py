@@ -31,9 +31,9 @@ MAX_DEVIATION = 5.0
 
 
 class SpoofNetwork(nn.Module):
-    """Mean of some networks with two hidden layers, which read the standardised statistics of a recording.
+    """Mean of several networks with two hidden layers, which read the standardised statistics of a recording.
 
-    Returns one raw score per recording: high for a person.
+    The result is one raw score per recording, which is higher for people than for attacks.
     """
 
     mean: Tensor
@@ -46,7 +46,7 @@ class SpoofNetwork(nn.Module):
         self.members = nn.ModuleList([_member(len(mean)) for _ in range(members)])
 
     def standardised(self, statistics: Tensor) -> Tensor:
-        """Return statistics with mean 0 and deviation 1, limited."""
+        """Return (batch, columns) statistics with mean 0 and standard deviation 1 per column, clipped to a limit."""
         return ((statistics - self.mean) * self.scale).clamp(-MAX_DEVIATION, MAX_DEVIATION)
 
     def forward(self, statistics: Tensor) -> Tensor:
@@ -71,7 +71,17 @@ def train_network(
     epochs: int = EPOCHS,
     members: int = MEMBERS,
 ) -> SpoofNetwork:
-    """Train a network on the statistics of recordings of people and of attacks, each with a weight."""
+    """Return a network that is trained to separate recordings of people from attacks.
+
+    Parameters
+    ----------
+    vectors : (n, columns) statistics of recordings
+    is_person : (n,) True for people, False for attacks
+    weights : (n,) weight of each recording
+    seed : seed of initial weights and batches
+    epochs : number of passes over the recordings
+    members : number of networks whose scores are averaged
+    """
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     rng = np.random.default_rng(seed)
@@ -98,7 +108,7 @@ def train_network(
 
 
 def raw_scores(network: SpoofNetwork, vectors: Vectors) -> Scores:
-    """Return the raw scores of recordings from their statistics."""
+    """Return the (n,) raw scores of recordings from their (n, columns) statistics."""
     with torch.inference_mode():
         scores = network(torch.from_numpy(vectors))[:, 0]
     return np.asarray(scores.numpy(), np.float64)

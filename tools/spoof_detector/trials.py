@@ -1,4 +1,4 @@
-"""Folds that leave out attacks, corpora and people, and error rates of attacks with intervals over people."""
+"""Folds that leave attacks, corpora and people out of the training, and error rates with intervals over people."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ REGULARISATION = 100.0
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of items of several corpora."""
+    """Labels of the items (recordings of people, and attacks) of several corpora, one array per kind of label."""
 
     corpus: Names
     speaker: Names
@@ -49,7 +49,7 @@ class Columns:
 
     @property
     def is_person(self) -> BoolArray:
-        """Return the mask of recordings of people."""
+        """Return an array that is True for recordings of people and False for attacks."""
         return np.asarray(self.group == PERSON)
 
 
@@ -80,7 +80,7 @@ LEFT_OUT = (
 
 @dataclass(frozen=True)
 class Fold:
-    """What a network is not trained on: groups of attacks, a corpus, and a part of the people of the others."""
+    """Items that a network is not trained on: groups of attacks, one corpus, and some people of the other corpora."""
 
     number: int
 
@@ -95,7 +95,7 @@ class Fold:
         return TRAINING_CORPORA[self.number % len(TRAINING_CORPORA)]
 
     def is_left_out(self, columns: Columns) -> BoolArray:
-        """Return the mask of items of people who are left out."""
+        """Return an array that is True for items of people who are left out of the training."""
         parts = np.array([crc32(name.encode()) % SPEAKER_PARTS for name in columns.speaker])
         trained = np.isin(columns.corpus, TRAINING_CORPORA) & (columns.corpus != self.corpus)
         return np.asarray(~trained | (parts == self.number % SPEAKER_PARTS))
@@ -109,7 +109,11 @@ FOLDS = tuple(Fold(number) for number in range(len(LEFT_OUT)))
 
 
 def item_weights(columns: Columns, rows: NDArray[np.int64]) -> Scores:
-    """Weight of each item: people and attacks weigh the same, and so do corpora and groups of attacks."""
+    """Return the weights of the items in `rows`.
+
+    People and attacks have the same total weight. Within these, each corpus of people, and each group of attacks of a
+    corpus, has a total weight proportional to the square root of its number of items. The mean weight is 1/2 per row.
+    """
     weights = np.zeros(len(rows))
     corpora, groups = columns.corpus[rows], columns.group[rows]
     for corpus in np.unique(corpora):
@@ -125,10 +129,14 @@ def item_weights(columns: Columns, rows: NDArray[np.int64]) -> Scores:
 
 @dataclass(frozen=True)
 class Trials:
-    """Raw scores of tests and of the enrolments of their speakers.
+    """Raw scores of test items, and of enrolments of the same speakers.
 
-    test, enrolment : raw scores; those of enrolments are means
-    is_new_corpus, is_new_group : whether the network was trained without the corpus, without this group of attacks
+    Parameters
+    ----------
+    test : raw score of each test
+    enrolment : mean raw score of its speaker's enrolments
+    is_new_corpus, is_new_group : whether the network was trained without the corpus of the test, and without its group
+        of attacks
     """
 
     test: Scores
@@ -141,13 +149,17 @@ class Trials:
     is_new_group: BoolArray
 
     def take(self, mask: BoolArray) -> Trials:
-        """Return the trials of a mask."""
+        """Return the trials for which `mask` is True."""
         return replace(self, **{name: values[mask] for name, values in vars(self).items()})
 
     def shifted(
         self, corpora: Sequence[str], calibrate: Callable[[Trials], SpoofCalibration]
     ) -> Scores:
-        """Return LLRs of each corpus by a calibration that is fitted to the trials of the others."""
+        """Return the LLR of each trial, calibrated on the trials of all other corpora.
+
+        corpora : corpora to be left out in turn
+        calibrate : fits a calibration to trials
+        """
         llrs = np.zeros(len(self.test))
         for corpus in corpora:
             chosen = self.corpus == corpus
@@ -157,7 +169,7 @@ class Trials:
 
 
 def join(parts: Sequence[Trials]) -> Trials:
-    """Return trials one after the other."""
+    """Return the trials of several sets as one set, in their order."""
     names = Trials.__dataclass_fields__
     return Trials(
         **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
@@ -165,9 +177,11 @@ def join(parts: Sequence[Trials]) -> Trials:
 
 
 def fold_trials(fold: Fold, columns: Columns, scores: Scores) -> Trials:
-    """Return the trials of people who are left out, from the raw scores of all items (NaN: not scored).
+    """Return the trials of the people whom a fold leaves out of the training.
 
-    Enrolments are recordings of the person on the same device, of other sources than the test.
+    Enrolments of a test are recordings of the same person on the same device, but from other source recordings.
+
+    scores : raw score of each item; NaN: not scored
     """
     left_out = fold.is_left_out(columns) & np.isfinite(scores)
     is_enrolment = left_out & columns.is_person & columns.is_same_device
@@ -197,7 +211,10 @@ def fold_trials(fold: Fold, columns: Columns, scores: Scores) -> Trials:
 
 
 def calibrate(trials: Trials, is_centred: bool = True) -> SpoofCalibration:
-    """Fit the LLR: people and attacks weigh the same, and so do corpora and groups of attacks."""
+    """Return a calibration of raw scores to LLRs, fitted to trials with the weights of `item_weights`.
+
+    is_centred : whether the mean score of the speaker's enrolments is used besides the score of the test
+    """
     scale = max(float(trials.test.std()), 1e-9)
     columns = [trials.test / scale, trials.enrolment / scale * is_centred]
     is_person = trials.group == PERSON
@@ -212,7 +229,13 @@ def calibrate(trials: Trials, is_centred: bool = True) -> SpoofCalibration:
 def error_rates(
     llrs: Scores, trials: Trials, person: BoolArray, attack: BoolArray, seed: int = 0
 ) -> Json | None:
-    """Return EER and APCER at the thresholds of `BPCERS`, with 95 % intervals over people; None for few attacks."""
+    """Return the EER, and the APCER at the thresholds of `BPCERS`, with 95 % intervals over people.
+
+    person, attack : masks of the trials of people and of attacks to compare
+    seed : seed of the bootstrap
+
+    None is returned for too few attacks.
+    """
     if attack.sum() < LEAST_ATTACKS or person.sum() < LEAST_ATTACKS:
         return None
     names, owner = np.unique(trials.speaker, return_inverse=True)
