@@ -2,11 +2,11 @@
 Verify writers and characters
 =============================
 
-Is it the same writer, and the same character? Two labels that are not of speech, on
-DigiLeTs (77 writers, 62 characters, five repetitions). Make its features first, with
-`handwriting_features.py <handwriting_features.html>`_; then
-``python examples/handwriting.py digilets.npz``. What the picture means, and when two
-views pay: see docs/beyond-speech.md.
+Is it the same writer, and the same character? This example uses two labels that are not
+about speech, on DigiLeTs (77 writers, 62 characters, five repetitions). First compute
+the features with `handwriting_features.py <handwriting_features.html>`_, then run
+``python examples/handwriting.py digilets.npz``. docs/beyond-speech.md explains the
+picture, and when a model of two views is better than PLDA.
 """
 
 import sys
@@ -20,7 +20,7 @@ from mvplda.preprocessing import Reduction
 
 path = Path(sys.argv[1] if len(sys.argv) > 1 else "digilets.npz")
 if not path.is_file():
-    sys.exit(f"{path} is missing: make it with examples/handwriting_features.py")
+    sys.exit(f"{path} does not exist: write it with examples/handwriting_features.py")
 data = np.load(path)
 writer, character, take = (data[name] for name in ("writer", "character", "take"))
 unseen = writer >= 0.6 * (writer.max() + 1)  # 47 of 77 writers train
@@ -46,11 +46,12 @@ for name, model in systems.items():
     print(f"{name:26}", *(f"{error:6.2f} %" for error in errors[name]))
 
 # %%
-# Errors by what differs between profile and test, and in all.
+# Error rates of trials in which writer and character, the writer, or the character
+# differs, and of all trials.
 
 figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-for place, (name, values) in enumerate(errors.items()):
-    axes.bar(np.arange(4) + 0.27 * (place - 1), values, 0.25, label=name)
+for index, (name, values) in enumerate(errors.items()):
+    axes.bar(np.arange(4) + 0.27 * (index - 1), values, 0.25, label=name)
 differs = ["writer and character", "writer", "character", "all"]
 axes.set(xticks=range(4), xticklabels=differs, ylabel="equal error rate, %")
 axes.legend(frameon=False)

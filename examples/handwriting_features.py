@@ -2,17 +2,18 @@
 Turn pen tracks into vectors
 ============================
 
-The features of `handwriting.py <handwriting.html>`_, from the public files of DigiLeTs
-(S. Fabi et al.): 77 writers wrote 62 characters five times each on
-a tablet. The repository https://github.com/CognitiveModeling/DigiLeTs states no licence,
+Computes the features for `handwriting.py <handwriting.html>`_ from the public files of
+DigiLeTs (S. Fabi et al.): 77 writers wrote 62 characters five times each on a tablet.
+The repository https://github.com/CognitiveModeling/DigiLeTs states no licence,
 so neither its files nor vectors made of them are shipped here::
 
     git clone https://github.com/CognitiveModeling/DigiLeTs
     python examples/handwriting_features.py DigiLeTs digilets.npz
 
-A file of ``data/preprocessed/complete`` holds one writer. Two lines per track: its
-points, each as x, y, pressure, whether the pen was just put down, and seconds; then the
-character, as 62 numbers of which one is 1.
+A file in ``data/preprocessed/complete`` contains the tracks of one writer, two lines per
+track. The first line has five numbers per point: x, y, pressure, whether the pen was
+just put down, and the time in seconds. The second line has 62 numbers, of which one is
+1: that of the character.
 """
 
 import sys
@@ -25,11 +26,11 @@ POINTS = 24
 
 
 def read_tracks(path):
-    """Yield (character, points) of every track in the file of a writer."""
+    """Yield the number of the character and the points (n, 5) of each track in a file."""
     lines = path.read_text(encoding="ascii").splitlines()
     if len(lines) % 2:
         raise SystemExit(
-            f"{path}: expected two lines per track; got {len(lines)} lines"
+            f"{path}: expected two lines per track; got an odd number, {len(lines)}"
         )
     for number in range(0, len(lines), 2):
         values = np.array(lines[number].split(), dtype=float)
@@ -37,22 +38,25 @@ def read_tracks(path):
         if values.size < 10 or values.size % 5 or one_hot.sum() != 1:
             raise SystemExit(
                 f"{path}, line {number + 1}: expected at least two points of five numbers, "
-                "and below them a character"
+                "and in the next line 62 numbers of which one is 1"
             )
         yield int(one_hot.argmax()), values.reshape(-1, 5)
 
 
 def resampled(values):
-    """Interpolate between the points of a track, evenly by their number."""
-    places = np.linspace(0, len(values) - 1, POINTS)
-    return np.interp(places, np.arange(len(values)), values)
+    """Interpolate the n values of a track at `POINTS` evenly spaced indices."""
+    positions = np.linspace(0, len(values) - 1, POINTS)
+    return np.interp(positions, np.arange(len(values)), values)
 
 
 def features(points):
-    """Return 103 numbers: shape, pressure and speed at 24 points, and 7 of the whole."""
+    """Return the features (103,) of a track from its points (n, 5).
+
+    They are shape, pressure and speed at 24 points, and seven numbers of the whole track.
+    """
     x, y, pressure, pen_down, seconds = points.T
-    # Shape does not depend on place or size, which are features of their own. A dot has
-    # no size; 0.001 is less than a step of the tablet.
+    # The shape does not depend on position and size, which are separate features. A dot
+    # has no size; 0.001 is less than the resolution of the tablet.
     size = max(np.ptp(x), np.ptp(y), 1e-3)
     across, up = (x - x.mean()) / size, (y - y.mean()) / size
     speed = np.hypot(np.gradient(across), np.gradient(up))
@@ -74,8 +78,8 @@ def read_folder(folder):
     files = sorted(Path(folder).glob("data/preprocessed/complete/*_preprocessed"))
     if not files:
         raise SystemExit(
-            f"{folder}: no files data/preprocessed/complete/*_preprocessed; "
-            "pass a clone of https://github.com/CognitiveModeling/DigiLeTs"
+            f"{folder} has no files data/preprocessed/complete/*_preprocessed: pass the "
+            "folder of a clone of https://github.com/CognitiveModeling/DigiLeTs"
         )
     vectors, labels = [], []
     for writer, path in enumerate(files):

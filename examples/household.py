@@ -7,10 +7,10 @@ A Wyoming service between a voice assistant and its speech recogniser::
     mvplda profiles add voices.npz ann ann1.wav ann2.wav ann3.wav
     python examples/household.py voices.npz --port 10310 --recogniser 127.0.0.1:10300
 
-The assistant (Home Assistant, for example) uses this service as its recogniser. Every
-command goes on to the actual recogniser, and its text comes back together with the name
-of the enrolled person who spoke, or nobody. Without a recogniser the text is the name.
-See docs/household.md.
+The assistant (Home Assistant, for example) uses this service as its speech recogniser.
+The service passes every command on to the actual recogniser, and returns its text with
+the name of the enrolled person who spoke, or "nobody". Without a recogniser, the text is
+the name. See docs/household.md.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from mvplda.voice.verification import VoiceModel
 VERSION = "1.5.2"
 """Version of the Wyoming protocol that the messages follow."""
 MAX_BYTES = 2**20
-"""Largest data or payload of a message."""
+"""Largest size in bytes of the data, or of the payload, of a message."""
 MAX_SECONDS = 60.0
-"""Longest command."""
+"""Longest command in seconds."""
 TIMEOUT_S = 30.0
-"""Seconds that the recogniser or the webhook may take."""
+"""Seconds that the recogniser, or the webhook, may take to answer."""
 
 
 class Event(NamedTuple):
-    """Message of the protocol: a line of JSON, then its data and its payload (samples)."""
+    """Message of the Wyoming protocol: its type, data (JSON) and payload (samples)."""
 
     type: str
     data: dict[str, Any]
@@ -53,12 +53,13 @@ async def read_event(reader: asyncio.StreamReader) -> Event | None:
     if not line:
         return None
     header = json.loads(line)
-    if not isinstance(header, dict):
-        raise ValueError("expected a message, a line with a JSON object")
+    if not isinstance(header, dict) or "type" not in header:
+        raise ValueError('expected a message that starts with a line {"type": ...}')
     lengths = [int(header.get(key) or 0) for key in ("data_length", "payload_length")]
     if min(lengths) < 0 or max(lengths) > MAX_BYTES:
         raise ValueError(
-            f"a message announces {lengths} bytes, the limit is {MAX_BYTES}"
+            f"the data and payload of a message have {lengths} bytes; expected 0 to "
+            f"{MAX_BYTES}"
         )
     data = dict(header.get("data") or {})
     if lengths[0]:
@@ -67,7 +68,7 @@ async def read_event(reader: asyncio.StreamReader) -> Event | None:
 
 
 async def write_event(writer: asyncio.StreamWriter, event: Event) -> None:
-    """Write a message."""
+    """Send a message."""
     data = json.dumps(event.data).encode()
     header = {"type": event.type, "version": VERSION, "data_length": len(data)}
     if event.payload:
@@ -77,9 +78,9 @@ async def write_event(writer: asyncio.StreamWriter, event: Event) -> None:
 
 
 class Person(NamedTuple):
-    """Answer to who spoke.
+    """Person who spoke a command.
 
-    name : enrolled person; None: nobody of the household, or not enough speech to decide
+    name : name of the enrolled person; None: nobody enrolled, or it cannot be decided
     llr : LLR of the most likely person; None without usable speech
     """
 
@@ -103,7 +104,7 @@ class Household:
         self._profiles.check(self._voices.extractor.name)
 
     def who_spoke(self, samples: np.ndarray, rate: int) -> Person:
-        """Name the person of a command."""
+        """Return the person who spoke a command, from its samples (n,) at a rate in Hz."""
         try:
             utterance = self._voices.extractor.utterance(samples, rate)
         except AudioError:
@@ -114,7 +115,7 @@ class Household:
 
 
 class Command:
-    """Sound of one command, collected from its messages."""
+    """Sound of one spoken command, collected from several messages."""
 
     def __init__(self) -> None:
         self._pieces: list[np.ndarray] = []
@@ -122,7 +123,7 @@ class Command:
         self.rate = 16000
 
     def add(self, event: Event) -> None:
-        """Add the samples of a message; they have 16 bits."""
+        """Add the samples of a message, 16-bit integers of one or more channels."""
         self.rate = int(event.data.get("rate", self.rate))
         channels = int(event.data.get("channels", 1))
         if (
@@ -131,22 +132,25 @@ class Command:
             or self.rate < 8000
         ):
             raise ValueError(
-                f"expected samples of 16 bits at 8 kHz or more; got {event.data}"
+                "expected samples of 16 bits, 1 to 8 channels, at 8 kHz or more; got "
+                f"{event.data}"
             )
         whole = len(event.payload) - len(event.payload) % (2 * channels)
         samples = np.frombuffer(event.payload[:whole], "<i2").reshape(-1, channels)
         self._pieces.append(samples.mean(axis=1, dtype=np.float32) / 32768)
         self._length += len(samples)
         if self._length > MAX_SECONDS * self.rate:
-            raise ValueError(f"a command is longer than {MAX_SECONDS:g} s")
+            raise ValueError(
+                f"a command is longer than {MAX_SECONDS:g} s and is ignored"
+            )
 
     def samples(self) -> np.ndarray:
-        """Return the samples of one channel, in [-1, 1]."""
+        """Return the samples (n,) of all messages in [-1, 1], averaged over channels."""
         return np.concatenate(self._pieces) if self._pieces else np.zeros(0, np.float32)
 
 
 def information() -> Event:
-    """Describe the service as a recogniser, for the assistant's list of programs."""
+    """Return the message that describes this service to the assistant as a recogniser."""
     attribution = {"name": "mvplda", "url": "https://arxiv.org/abs/1704.06061"}
     about = {"attribution": attribution, "installed": True, "version": "1"}
     model = {
@@ -165,7 +169,10 @@ def information() -> Event:
 
 
 async def recognised_text(address: str | None, events: list[Event]) -> str:
-    """Send the messages of a command to the recogniser and return its text; empty without a recogniser."""
+    """Send the messages of a command to the recogniser, and return the recognised text.
+
+    address : HOST:PORT of the recogniser; None: return empty text
+    """
     if address is None:
         return ""
     host, port = address.rsplit(":", 1)
@@ -176,15 +183,19 @@ async def recognised_text(address: str | None, events: list[Event]) -> str:
         while (answer := await read_event(reader)) is not None:
             if answer.type == "transcript":
                 return str(answer.data.get("text", ""))
-        raise ConnectionError(f"the recogniser at {address} ended without a transcript")
+        raise ConnectionError(
+            f"the recogniser at {address} closed the connection without a transcript"
+        )
     finally:
         writer.close()
 
 
 def post(url: str, body: dict[str, Any]) -> None:
-    """Send JSON to a webhook."""
+    """Send JSON to the URL of a webhook."""
     if not url.startswith(("http://", "https://")):
-        raise ValueError(f"expected a webhook by http or https; got {url}")
+        raise ValueError(
+            f"--webhook must be a URL that starts with http:// or https://; got {url}"
+        )
     request = urllib.request.Request(
         url, json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
@@ -193,14 +204,14 @@ def post(url: str, body: dict[str, Any]) -> None:
 
 
 class Service:
-    """Wyoming service.
+    """Wyoming service that recognises the speaker of every command.
 
     Parameters
     ----------
-    who_spoke : function that names the person of samples at a rate
+    who_spoke : function that returns the person from samples (n,) and their rate in Hz
     recogniser : address HOST:PORT of the actual recogniser; None: the text is the name
-    template : text that the assistant gets, with {text} and {name}
-    webhook : URL that gets the JSON {"name", "llr", "text"} of every command
+    template : answer to the assistant, with {text} and {name}; None: the text
+    webhook : URL that gets the JSON {"name", "llr", "text"} of every command; None: none
     """
 
     def __init__(
@@ -218,7 +229,7 @@ class Service:
     async def serve_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Answer the messages of one connection; a broken one ends it."""
+        """Answer the messages of one connection; a faulty message closes it."""
         try:
             await self._answer(reader, writer)
         except (
@@ -228,7 +239,7 @@ class Service:
             TimeoutError,
             asyncio.IncompleteReadError,
         ) as error:
-            print(f"connection ended: {error}", flush=True)
+            print(f"connection closed: {error}", flush=True)
         finally:
             writer.close()
 
@@ -258,7 +269,10 @@ class Service:
                 command, events = Command(), []
 
     async def _transcript(self, command: Command, events: list[Event]) -> Event:
-        """Return the text of a command with the name of the person who spoke."""
+        """Return the message with the text of a command and the person who spoke it.
+
+        events : messages of the command, which are passed on to the recogniser
+        """
         person, text = await asyncio.gather(
             asyncio.to_thread(self._who_spoke, command.samples(), command.rate),
             asyncio.wait_for(recognised_text(self._recogniser, events), TIMEOUT_S),
@@ -276,7 +290,7 @@ class Service:
 
 
 async def main() -> None:
-    """Serve until Ctrl-C."""
+    """Read the command line, and serve until Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("profiles", help="file of mvplda profiles add")
     parser.add_argument(

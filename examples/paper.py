@@ -21,7 +21,11 @@ import numpy as np
 
 
 def printed_em(X, speaker, phrase, start, iterations, reading="appendix"):
-    """Run EM as printed: each cell (i, j) has latents z = (u, v) of its own."""
+    """Run EM as printed: each cell (speaker i, phrase j) has its own latents z = (u, v).
+
+    X has a vector per row, `speaker` and `phrase` have the numbers of their classes.
+    `start` is a model; `reading` is "appendix" or "body", two versions of the E step.
+    """
     mu, S, T, sigma = start
     u, v = slice(S.shape[1]), slice(S.shape[1], None)
     cells = [
@@ -52,7 +56,10 @@ def printed_em(X, speaker, phrase, start, iterations, reading="appendix"):
 
 
 def exact_em(X, speaker, phrase, start, iterations):
-    """Run exact EM: one joint posterior of all u_i and v_j, because vectors share them."""
+    """Run exact EM: one joint posterior of all u_i and v_j, because vectors share them.
+
+    The arguments are those of `printed_em`.
+    """
     mu, S, T, sigma = start
     r, q = S.shape[1], T.shape[1]
     who, what = np.eye(speaker.max() + 1)[speaker], np.eye(phrase.max() + 1)[phrase]
@@ -99,7 +106,10 @@ def exact_em(X, speaker, phrase, start, iterations):
 
 
 def log_densities(model, enrolled, tests, printed=False):
-    """Return log p(enrolled, test | what they share) of all pairs, for four hypotheses."""
+    """Return the log-densities of all pairs of vectors under four hypotheses.
+
+    Each result has the shape (enrolled, tests). `printed` selects the formulas in print.
+    """
     mu, S, T, sigma = model
     SS, TT, noise = S @ S.T, T @ T.T, np.diag(sigma)
     A = SS + TT
@@ -128,20 +138,26 @@ def log_densities(model, enrolled, tests, printed=False):
 
 
 def joint_score(p):
-    """Return the log ratio of "the same speaker and phrase" to the three alternatives."""
+    """Return the log-likelihood ratio of "same speaker and phrase" to the alternatives.
+
+    `p` is the result of `log_densities`; the three alternatives have equal weights.
+    """
     alternatives = [p["phrase"], p["speaker"], p["nothing"]]
     return p["both"] - np.logaddexp.reduce(alternatives) + np.log(3)
 
 
 def speaker_score(p):
-    """Return the log ratio for "the same speaker, whatever the phrase" (the appendix)."""
+    """Return the log-likelihood ratio for "same speaker, whatever the phrase".
+
+    `p` is the result of `log_densities`; the formula is that of the paper's appendix.
+    """
     return np.logaddexp(p["both"], p["speaker"]) - np.logaddexp(
         p["phrase"], p["nothing"]
     )
 
 
 def eer(targets, others):
-    """Return the error rate, in %, at which as many targets as others are misjudged."""
+    """Return the equal error rate in % from the scores of targets and of others."""
     thresholds = np.sort(np.concatenate([targets, others]))
     misses = np.searchsorted(np.sort(targets), thresholds) / len(targets)
     false_alarms = 1 - np.searchsorted(np.sort(others), thresholds) / len(others)

@@ -2,8 +2,8 @@
 Recover a simulated model
 =========================
 
-Simulate vectors of speakers and phrases, fit a model to them, and see how much of the
-true model is recovered as speakers are added.
+Simulate vectors of speakers and phrases, fit a model to them, and compare the model with
+the true one for more and more training speakers.
 """
 
 import matplotlib.pyplot as plt
@@ -35,8 +35,8 @@ print(
 )
 
 # %%
-# The spaces of both views are recovered, that of the phrases sooner: every speaker is
-# another sample of the same phrases.
+# The subspaces of both views are recovered. That of the phrases needs fewer speakers,
+# because every speaker is another sample of the same phrases.
 
 fig, axes = plt.subplots(figsize=(8, 5), layout="constrained")
 for view, column, colour in zip(

@@ -2,11 +2,11 @@
 Tell four explanations of a pair apart
 ======================================
 
-A pair of vectors of a speaker and a phrase has four explanations: both the same (TC),
-the same speaker with another phrase (TW), another speaker with the same phrase (IC), or
-nothing in common (IW). The model gives each a probability. Here vectors have two
-dimensions: speakers differ along the first, phrases along the second. One vector is
-enrolled, at the cross; the test is everywhere.
+There are four explanations (hypotheses) of a pair of vectors: same speaker and phrase
+(TC), same speaker with another phrase (TW), another speaker with the same phrase (IC),
+or nothing in common (IW). The model computes the probability of each. Here vectors have
+two dimensions: speakers differ along the first, phrases along the second. One vector is
+enrolled, at the cross; the colour of a point shows the probability if the test is there.
 """
 
 import matplotlib.pyplot as plt
@@ -19,7 +19,7 @@ model = MultiviewPLDA.from_parameters(
 enrolled = np.array([[2.0, 1.0]])
 x, y = np.meshgrid(np.linspace(-6, 6, 161), np.linspace(-6, 6, 161))
 test = np.column_stack([x.ravel(), y.ravel()])
-found = model.hypotheses(enrolled, test)
+probabilities = model.hypotheses(enrolled, test)
 names = {
     ("speaker", "phrase"): "TC: same speaker, same phrase",
     ("speaker",): "TW: same speaker, other phrase",
@@ -34,7 +34,7 @@ for axes, (hypothesis, title) in zip(panels.flat, names.items(), strict=True):
     shown = axes.pcolormesh(
         x,
         y,
-        found[hypothesis].reshape(x.shape),
+        probabilities[hypothesis].reshape(x.shape),
         vmin=0,
         vmax=1,
         cmap="Blues",
@@ -47,14 +47,15 @@ fig.colorbar(shown, ax=panels, label="posterior probability", shrink=0.85)
 plt.show()
 
 # %%
-# The two bands cross where both agree. A likelihood ratio for one view adds up two of
-# the four: "same speaker, whatever the phrase" is the vertical band.
+# The two bands cross where speaker and phrase agree. A likelihood ratio for one view adds
+# the probabilities of two hypotheses: "same speaker, whatever the phrase" is the vertical
+# band.
 
-for place in ([2.1, 0.9], [2.1, -4.0], [-3.0, 0.9], [-3.0, -4.0]):
-    test = np.array([place])
+for vector in ([2.1, 0.9], [2.1, -4.0], [-3.0, 0.9], [-3.0, -4.0]):
+    test = np.array([vector])
     shares = {
         names[h][:2]: round(float(p[0, 0]), 3)
         for h, p in model.hypotheses(enrolled, test).items()
     }
     llr = model.llr(enrolled, test, same="speaker").item()
-    print(place, shares, f"LLR same speaker {llr:+.1f}")
+    print(vector, shares, f"LLR same speaker {llr:+.1f}")

@@ -2,9 +2,9 @@
 Enrol with several recordings
 =============================
 
-A profile keeps how many vectors it was made of. With ten recordings errors are fewer
-than with one, and likelihood ratios are larger, as they should be. Averaging the
-vectors and scoring the mean as one vector loses the count.
+A profile stores the number of its vectors. With ten recordings per profile there are
+fewer errors than with one, and likelihood ratios are larger. Averaging the vectors and
+scoring the mean like one vector loses this number.
 """
 
 import matplotlib.pyplot as plt
@@ -45,7 +45,7 @@ for n in range(1, 11):
         )
 
 # %%
-# The same vectors, with and without their number.
+# The same vectors, scored with and without the number of vectors per profile.
 
 table, counts = np.array(rows), np.arange(1, 11)
 fig, axes = plt.subplots(figsize=(8, 5), layout="constrained")

@@ -2,9 +2,9 @@
 Train with missing labels
 =========================
 
-In most recordings nobody has written down what was said. Their vectors still help to
-model the speakers: a vector without a phrase has a phrase of its own. Leaving them out
-loses data.
+For many recordings it is not known which phrase was said. Their vectors still help to
+model the speakers: a vector without a label of the phrase is treated as a phrase of its
+own. Leaving these vectors out loses data.
 """
 
 import warnings
@@ -24,7 +24,7 @@ order = rng.permutation(len(X))
 
 
 def error(model):
-    """Same speaker, whatever the phrase."""
+    """Return the EER, in %, of the question "same speaker, whatever the phrase?"."""
     scores = model.llr(
         model.enrol(unseen.enrol, unseen.ids), unseen.test, same="speaker"
     )
@@ -33,27 +33,27 @@ def error(model):
 
 rows = []
 for share in shares:
-    gone = order[: int(share * len(X))]
+    unlabelled = order[: int(share * len(X))]
     phrase = labels["phrase"].astype(object)
-    phrase[gone] = None
-    there = np.setdiff1d(order, gone)
+    phrase[unlabelled] = None
+    labelled = np.setdiff1d(order, unlabelled)
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore"
-        )  # few vectors hold fewer directions than were asked for
-        kept = MultiviewPLDA({"speaker": 12, "phrase": 9}).fit(
+        )  # few vectors vary along fewer directions than the requested ranks
+        with_all = MultiviewPLDA({"speaker": 12, "phrase": 9}).fit(
             X, {"speaker": labels["speaker"], "phrase": phrase}
         )
         left_out = MultiviewPLDA({"speaker": 12, "phrase": 9}).fit(
-            X[there], {v: y[there] for v, y in labels.items()}
+            X[labelled], {v: y[labelled] for v, y in labels.items()}
         )
-    rows.append((error(kept), error(left_out)))
+    rows.append((error(with_all), error(left_out)))
     both = "EER {:.1f} % with them, {:.1f} % without them".format(*rows[-1])
     print(f"{share:4.0%} without a phrase: {both}")
 alone = error(PLDA(12).fit(X, {"speaker": labels["speaker"]}))
 
 # %%
-# With nine in ten labels missing, the vectors still help.
+# Even if nine in ten labels are missing, the vectors without label reduce the errors.
 
 fig, axes = plt.subplots(figsize=(8, 5), layout="constrained")
 table = np.array(rows)

@@ -2,10 +2,10 @@
 Model how a speaker says a phrase
 =================================
 
-How *this* speaker says *this* phrase is neither the speaker nor the phrase.
-``"speaker:phrase"`` is a view of its own, with a class for every combination; it needs
-no labels. Here vectors are simulated with more and more of it, and a model without it
-has more errors.
+How *this* speaker says *this* phrase is more than the sum of speaker and phrase. The
+interaction ``"speaker:phrase"`` models it as a view with a class for every combination;
+it needs no labels of its own. Here vectors are simulated with a stronger and stronger
+interaction, and models with and without this view are compared.
 """
 
 import matplotlib.pyplot as plt
@@ -51,7 +51,7 @@ for strength in strengths:
     )
 
 # %%
-# The more interaction there is, the more a model that has it gains.
+# The stronger the interaction in the data, the more the model with the interaction gains.
 
 fig, axes = plt.subplots(figsize=(8, 5), layout="constrained")
 colours = ("#E69F00", "#0072B2", "#999999")

@@ -2,9 +2,9 @@
 Take pictures with four labels apart
 ====================================
 
-A picture of a face carries four labels: whose it is, where the light comes from, the
-mood, and glasses. The faces here are drawn by the script; the model is given pixels and
-labels only, and takes a face apart into what each view adds to the mean.
+A picture of a face has four labels: the person, the direction of the light, the mood,
+and glasses. The script draws the faces; the model gets only pixels and labels. It
+represents a face as the mean plus a contribution of each view.
 """
 
 import matplotlib.pyplot as plt
@@ -16,11 +16,12 @@ across, down = np.meshgrid(np.linspace(-1, 1, side), np.linspace(-1, 1, side))
 
 
 def soft(distance, width=0.06):
+    """Return 1 inside a shape (negative distance), 0 outside, with a soft edge."""
     return 1 / (1 + np.exp(distance / width))
 
 
 def face(person, light, mood, glasses, rng):
-    """Grey values of a head with eyes, brows, a nose, a mouth and hair."""
+    """Return the grey values of a head with eyes, brows, a nose, a mouth and hair."""
     wide, tall, apart, high, hair, tone = person
     u, v = across - 0.015 * rng.normal(), down - 0.015 * rng.normal()
     head = soft(np.hypot(u / wide, v / tall) - 1)
@@ -85,19 +86,19 @@ model = MultiviewPLDA(
 print({view: f"{share:.0%}" for view, share in model.explained_variance_ratio_.items()})
 
 # %%
-# A face is the mean and what its classes add; the last column is their sum. Leave a
-# view out, and the glasses come off.
+# A face is the mean plus the contributions of its classes; the last column is the sum of
+# all of them. The contribution of the eyes shows the glasses.
 
 chosen = [grid.index(row) for row in ((3, -1, 1, 1), (8, 1, -1, 0), (15, 0, 1, 1))]
 columns = ["a picture", "mean", "+ person", "+ light", "+ mood", "+ eyes", "together"]
 fig, panels = plt.subplots(3, 7, figsize=(11, 5.2), layout="constrained")
-for place, number in enumerate(chosen):
+for row, number in enumerate(chosen):
     parts = []
     for view in ("person", "light", "mood", "eyes"):
         code = list(model.classes_[view]).index(labels[view][number])
         parts.append(model.loadings_[view] @ model.class_means_[view][code])
     shown = [X[number], model.mean_, *parts, model.mean_ + sum(parts)]
-    for axes, title, values in zip(panels[place], columns, shown, strict=True):
+    for axes, title, values in zip(panels[row], columns, shown, strict=True):
         added = title.startswith("+")
         limits = (
             {"vmin": -0.3, "vmax": 0.3, "cmap": "RdBu_r"}
@@ -106,6 +107,6 @@ for place, number in enumerate(chosen):
         )
         axes.imshow(values.reshape(side, side), **limits)
         axes.set(xticks=[], yticks=[])
-        if place == 0:
+        if row == 0:
             axes.set_title(title, fontsize=11)
 plt.show()

@@ -2,9 +2,10 @@
 Train with few speakers
 =======================
 
-With a handful of training speakers a maximum-likelihood fit is overconfident. Two
-remedies: shrink the noise towards the total variance, or draw all covariances towards
-isotropic ones, whose limit ranks like the cosine.
+With few training speakers, a maximum-likelihood fit is overconfident. There are two
+remedies: shrink the noise towards the total variance, or use a prior that shrinks all
+covariances towards isotropic ones. With a very strong prior, scores rank trials like
+the cosine.
 """
 
 import warnings
@@ -14,13 +15,14 @@ import numpy as np
 from mvplda import PLDA, CosineScorer, MultiviewPLDA
 from mvplda.metrics import eer
 
-# the cosine is hard to beat on vectors of one length whose directions are all worth
-# about the same
+# the cosine is hard to beat on vectors of equal length if all directions are about
+# equally informative
 D, rng = 40, np.random.default_rng(0)
 scale = np.linspace(1.3, 0.7, D)
 
 
 def draw(speakers, each):
+    """Return vectors of length 1, `each` per speaker, and the speaker of each vector."""
     centres = rng.normal(size=(speakers, 1, D)) * scale
     vectors = (
         centres + 1.3 * rng.normal(size=(speakers, each, D)) * scale[::-1]
@@ -40,29 +42,29 @@ systems = {
     "isotropic prior": MultiviewPLDA({"speaker": None}, prior="isotropic"),
     "cosine": CosineScorer(),
 }
-found = {name: [] for name in systems}
+errors_of = {name: [] for name in systems}
 for n in sizes:
     X, y = draw(n, 5)
     for name, system in systems.items():
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
-            )  # three speakers hold two directions, and it says so
+            )  # three speakers vary along two directions only, which causes a warning
             scores = np.asarray(
                 system.fit(X, {"speaker": y}).llr(T, T, dtype=np.float64)
             )
         targets, others = scores[same & above], scores[~same & above]
-        found[name].append(100 * eer(targets, others))
-for name, errors in found.items():
+        errors_of[name].append(100 * eer(targets, others))
+for name, errors in errors_of.items():
     print(f"{name:22}" + " ".join(f"{error:6.2f}" for error in errors))
 
 # %%
-# With three speakers the prior is close to the cosine, from a dozen on it has fewer
-# errors; maximum likelihood needs a hundred.
+# With three speakers the isotropic prior is close to the cosine, and from a dozen speakers
+# on it has fewer errors; maximum likelihood needs a hundred speakers.
 
 fig, axes = plt.subplots(figsize=(8, 5), layout="constrained")
 colours = ("#D55E00", "#E69F00", "#0072B2", "#999999")
-for (name, errors), colour in zip(found.items(), colours, strict=True):
+for (name, errors), colour in zip(errors_of.items(), colours, strict=True):
     axes.plot(sizes, errors, "o-", color=colour, label=name)
 axes.set(xscale="log", xlabel="training speakers", ylabel="EER, %", ylim=(0, None))
 axes.set_xticks(sizes, sizes)

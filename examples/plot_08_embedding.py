@@ -2,10 +2,10 @@
 Measure what an embedding contains
 ==================================
 
-How much of the variance of an embedding belongs to which label? Here a few lines make
-vowels: a voice with a pitch and a vocal tract of its own says eight of them, and the
-log spectrum of each is the vector. Then usual treatments of spectra are compared: which
-of them keep the speaker, and which the vowel?
+How much of the variance of an embedding does each label explain? Here each of sixty
+simulated voices, with its own pitch and vocal tract, says eight vowels, and the log
+spectrum of each vowel is a vector. Usual transformations of spectra are compared: which
+preserve the speaker, and which the vowel?
 """
 
 import matplotlib.pyplot as plt
@@ -28,7 +28,7 @@ mel = 700 * (np.exp(np.linspace(0.15, 2.25, 40)) - 1)
 
 
 def spectrum(formants, tract, pitch, tilt):
-    """Log energies in 40 bands: resonances, harmonics, the slope of the source."""
+    """Return log energies in 40 bands, from resonances, harmonics and spectral tilt."""
     gain = np.zeros(len(mel))
     for formant in formants:
         centre = formant * tract * rng.normal(1, 0.02)
@@ -65,10 +65,10 @@ bands = np.array([r[2] for r in rows])
 cepstra = dct(bands, norm="ortho")
 treatments = {
     "log spectrum": bands,
-    "level taken off": bands - bands.mean(axis=1, keepdims=True),
+    "mean level subtracted": bands - bands.mean(axis=1, keepdims=True),
     "cepstra 1 to 12": cepstra[:, 1:13],
     "cepstra 13 to 39": cepstra[:, 13:],
-    "speaker's mean taken off": np.concatenate(
+    "speaker's mean subtracted": np.concatenate(
         [
             bands[labels["speaker"] == i] - bands[labels["speaker"] == i].mean(0)
             for i in range(60)
@@ -86,8 +86,8 @@ for name, share in shares.items():
     )
 
 # %%
-# The first twelve cepstra keep the vowel best; a speaker's mean taken off leaves
-# nothing of the speaker.
+# The first twelve cepstra preserve the vowel best. Without the speaker's mean, no
+# variance of the speaker is left.
 
 fig, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
 start = np.zeros(len(shares))

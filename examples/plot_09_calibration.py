@@ -2,11 +2,11 @@
 Calibrate scores by kind of trial
 =================================
 
-A calibrated likelihood ratio can be used as it is: at +2.3 the odds are ten times what
-they were. A model that was trained on few speakers is overconfident; held-out speakers
-show by how much. Which impostors are expected matters: those who say the right phrase
-are rare in a list of all pairs and common in practice. `by_kind` gives every kind the
-same weight.
+A calibrated log-likelihood ratio can be taken at face value: +2.3 multiplies the odds by
+ten. A model that was trained on few speakers is overconfident; a calibration on held-out
+speakers corrects this. The mix of impostors matters: impostors who say the right phrase
+are rare in a list of all pairs but common in practice. With `by_kind`, every kind of
+trial has the same weight.
 """
 
 import matplotlib.pyplot as plt
@@ -35,8 +35,8 @@ systems = {
 }
 
 # %%
-# Impostors who say the right phrase (IC). Where a curve leaves the dashed one,
-# decisions cost more than they need to. The curves end where a single miss would move
+# Costs against impostors who say the right phrase (IC). Where a curve is above the dashed
+# one, decisions cost more than necessary. The curves end where a single miss would change
 # them by a tenth.
 
 fig, axes = plt.subplots(figsize=(8, 6), layout="constrained")

@@ -2,9 +2,9 @@
 Choose a threshold, with intervals
 ==================================
 
-"At most one impostor in a hundred is accepted": which threshold is that, and how many
-owners are rejected? Trials that share a speaker are not independent, so what counts is
-the number of speakers: intervals come from leaving out each of them in turn.
+Which threshold accepts at most one impostor in a hundred, and how many owners does it
+reject? Trials that share a speaker are not independent, so that the precision depends on
+the number of speakers. Intervals are computed by leaving out each speaker in turn.
 """
 
 import matplotlib.pyplot as plt
@@ -38,7 +38,7 @@ for n in sizes:
     )
 
 # %%
-# The interval narrows with the number of speakers, not of trials.
+# The interval narrows with the number of speakers.
 
 fig, axes = plt.subplots(figsize=(8, 5), layout="constrained")
 values = np.array([100 * found[n][0] for n in sizes])

@@ -2,9 +2,9 @@
 From Kaldi files to a report
 ============================
 
-Three commands take ``xvector.scp``, ``utt2spk`` and a list of trials to a page with
-tables and plots. This script writes such files for simulated vectors, and runs the
-commands; with files of your own only the commands are needed.
+Three commands make a page with tables and plots from ``xvector.scp``, ``utt2spk`` and a
+list of trials. This script writes such files for simulated vectors and runs the
+commands; for your own files, only the commands are needed.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ write_map(
     dict(zip(ids, [f"p{i}" for i in labels["phrase"]], strict=True)),
 )
 
-# the other side: models of three utterances each, tests, and who is who among them
+# evaluation data: models of three utterances each, tests, trials, and speakers
 enrol = np.array([f"enrol{i:05}" for i in range(len(unseen.enrol))])
 tests = np.array([f"test{i:05}" for i in range(len(unseen.test))])
 write_vectors(folder / "enrol.scp", VectorSet(enrol, unseen.enrol))
@@ -65,10 +65,11 @@ print("\n".join(sorted(path.name for path in folder.iterdir())))
 
 
 # %%
-# The three commands, as they would be typed in that folder.
+# The three commands, as one would type them in this folder.
 
 
 def run(line):
+    """Run a command in the folder, and print the command and the start of its output."""
     with contextlib.chdir(folder):
         result = CliRunner().invoke(main, line.split())
     assert result.exit_code == 0, result.output
@@ -87,7 +88,7 @@ run(
 )
 
 # %%
-# The page is ``report.html``. One of its plots, made in Python:
+# The page is ``report.html``. This draws one of its plots in Python:
 
 scores = read_scores(folder / "scores")
 DetDisplay.from_predictions(kinds, scores.score)

@@ -2,11 +2,11 @@
 Combine two extractors in a committee
 =====================================
 
-One network is good at voices, another at words. Side by side in one vector one noise
-has to describe both; in a committee each has a model of its own, and their
-log-likelihoods of every hypothesis are added. The expert for words may model
-the phrase alone. (Factors are 1 here, and the prior has a set strength; by default both come
-from held-out speakers.)
+One network represents voices well, another one words. If their vectors are concatenated,
+one model has to describe the noise of both. In a committee, each network has its own
+model (expert), and the log-likelihoods of every hypothesis are added. The expert for
+words may model the phrase alone. (Here the weights of the experts are 1, and the strength
+of the prior is fixed; by default both are chosen on held-out speakers.)
 """
 
 import matplotlib.pyplot as plt
@@ -19,7 +19,7 @@ who, what, take = (a.ravel() for a in np.indices((80, 6, 5)))
 
 
 def network(size, speaker, phrase):
-    """Vectors of length 1 with so much of the speaker and so much of the phrase."""
+    """Return vectors of length 1; `speaker` and `phrase` are the sizes of both views."""
     X = (
         speaker * rng.normal(size=(80, size))[who]
         + phrase * rng.normal(size=(6, size))[what]
@@ -65,13 +65,13 @@ for name, system in systems.items():
     print(f"{name:36}{shown}")
 
 # %%
-# Both committees have fewer errors in Total than one model of both.
+# Both committees have fewer errors in total than one model of the concatenated vectors.
 
 fig, axes = plt.subplots(figsize=(9, 5), layout="constrained")
 colours = ("#BBBBBB", "#E69F00", "#56B4E9", "#0072B2")
 for i, ((name, row), colour) in enumerate(zip(errors.items(), colours, strict=True)):
-    places = np.arange(4) + 0.2 * (i - 1.5)
-    axes.bar(places, list(row.values()), 0.19, color=colour, label=name)
+    positions = np.arange(4) + 0.2 * (i - 1.5)
+    axes.bar(positions, list(row.values()), 0.19, color=colour, label=name)
 axes.set_xticks(np.arange(4), list(row))
 axes.set(ylabel="EER, %")
 axes.legend(frameon=False)

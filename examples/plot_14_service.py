@@ -2,10 +2,9 @@
 Enrol and verify over HTTP
 ==========================
 
-``mvplda serve`` stores profiles, and answers whether a recording is of the right person
-*and* of the right phrase. Here it runs with a model of simulated vectors, and is asked
-about the four things that can happen. With sound in place of vectors the calls are the
-same.
+``mvplda serve`` stores profiles, and decides whether a recording is of the right person
+*and* of the right phrase. Here it runs with a model of simulated vectors, and verifies one
+test of each kind. With sound in place of vectors, the calls are the same.
 """
 
 import atexit
@@ -59,7 +58,7 @@ atexit.register(server.terminate)
 
 
 def post(path, **body):
-    """One call; clients in other languages are generated from /openapi.json."""
+    """Send JSON to a path of the service and return the JSON of its answer."""
     address = f"http://127.0.0.1:{port}/v1/{path}"
     request = urllib.request.Request(
         address, json.dumps(body).encode(), {"content-type": "application/json"}
@@ -72,11 +71,11 @@ for _ in range(1200):
     try:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/ready").close()
         break
-    except OSError:  # not yet
+    except OSError:  # the service is not ready yet
         time.sleep(0.1)
 
 # %%
-# A person agrees, and is enrolled with three vectors of one phrase.
+# A person agrees to the enrolment, and is enrolled with three vectors of one phrase.
 
 vectors = {
     (who, what): unseen.enrol[18 * who + 3 * what :][:3]
@@ -122,9 +121,9 @@ for kind, colour in {
     "IC": "#D55E00",
     "IW": "#BBBBBB",
 }.items():
-    part = np.array([answer["posteriors"][kind] for answer in found.values()])
-    axes.barh(list(found), part, left=start, color=colour, label=kind)
-    start += part
+    shares = np.array([answer["posteriors"][kind] for answer in found.values()])
+    axes.barh(list(found), shares, left=start, color=colour, label=kind)
+    start += shares
 for i, answer in enumerate(found.values()):
     axes.text(1.02, i, f"{answer['decision']}, LLR {answer['llr']:+.1f}", va="center")
 axes.invert_yaxis()

@@ -2,11 +2,11 @@
 Compare the published EM with exact EM
 ======================================
 
-The paper's EM infers the latents of every combination of speaker and phrase by itself.
-Then nothing decides which directions belong to the speaker and which to the phrase.
-From a start that has them right it stays right; from a random start it divides them at
-random. Exact EM, where a speaker has the same latent in all phrases, finds them from
-any start.
+The paper's EM infers separate latent variables for every combination of speaker and
+phrase. The likelihood then does not determine which directions belong to the speaker and
+which to the phrase. From a start with the right directions, the result is right; from a
+random start, the directions are divided at random. In exact EM a speaker has the same
+latent variable in all phrases, and the right directions are found from any start.
 """
 
 import warnings
@@ -27,7 +27,7 @@ ways = {
     "published, random start": {"init": "random", "algorithm": "paper"},
     "printed, moments start": {"init": "moments", "algorithm": "paper"},
 }
-# how much of a true direction lies in the space that was found for a view
+# orthonormal bases of the true subspaces
 spaces = {view: np.linalg.qr(loading)[0] for view, loading in truth.loadings_.items()}
 inside, errors = {}, {}
 for name, settings in ways.items():
@@ -59,16 +59,16 @@ for name, settings in ways.items():
     )
 
 # %%
-# Of the true speaker and phrase directions, the share that each view was given. A clean
-# diagonal is right.
+# Share of the true speaker and phrase directions in the subspace of each fitted view. The
+# right result is 100 % on the diagonal.
 
 fig, panels = plt.subplots(1, 3, figsize=(12, 4.5), layout="constrained")
 for axes, (name, table) in zip(panels, inside.items(), strict=True):
     axes.imshow(table, vmin=0, vmax=1, cmap="Blues")
     for (i, j), share in np.ndenumerate(table):
         ink = "white" if share > 0.5 else "black"
-        place = {"ha": "center", "va": "center", "fontsize": 15}
-        axes.text(j, i, f"{share:.0%}", color=ink, **place)
+        centred = {"ha": "center", "va": "center", "fontsize": 15}
+        axes.text(j, i, f"{share:.0%}", color=ink, **centred)
     ic, total = (f"{errors[name][kind]:.1f} %" for kind in ("IC", "Total"))
     axes.set_title(f"{name}\nIC {ic}, Total {total}", fontsize=12)
     axes.set_xticks([0, 1], ["true\nspeaker", "true\nphrase"])

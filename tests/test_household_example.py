@@ -156,7 +156,7 @@ def test_the_text_of_the_recogniser_and_the_webhook_get_the_name(example, who):
 def test_a_broken_message_ends_its_connection_alone(example, who, heard, sent, capsys):
     service = example.Service(who)
     assert asyncio.run(exchange(example, service, sent)) == []
-    assert "connection ended" in capsys.readouterr().out
+    assert "connection closed" in capsys.readouterr().out
     (answer,) = asyncio.run(exchange(example, service, command()))
     assert answer.type == "transcript"
     assert len(heard) == 1

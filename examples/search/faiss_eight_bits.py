@@ -8,7 +8,10 @@ import faiss
 
 
 def search(index: Any, queries: Any, profiles: Any, tests: Any) -> Any:
-    """Return the best ten profiles of every test, scored exactly."""
+    """Return the result of `index.rerank`: the best ten profiles of each test, scored exactly.
+
+    index, queries : index of the profiles and query vectors of the tests, as in docs/search.md
+    """
     eight_bits = faiss.IndexScalarQuantizer(
         index.vectors.shape[1],
         faiss.ScalarQuantizer.QT_8bit,

@@ -9,7 +9,10 @@ from distances import by_distance
 
 
 def search(index: Any, queries: Any, profiles: Any, tests: Any) -> Any:
-    """Return the best ten profiles of every test, scored exactly."""
+    """Return the result of `index.rerank`: the best ten profiles of each test, scored exactly.
+
+    index, queries : index of the profiles and query vectors of the tests, as in docs/search.md
+    """
     v, q = by_distance(index, queries)
     graph = faiss.IndexHNSWFlat(v.shape[1], 32)
     graph.hnsw.efConstruction = 100

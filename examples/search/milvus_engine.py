@@ -9,7 +9,10 @@ from pymilvus import MilvusClient
 
 
 def search(index: Any, queries: Any, profiles: Any, tests: Any) -> Any:
-    """Return the best ten profiles of every test, scored exactly."""
+    """Return the result of `index.rerank`: the best ten profiles of each test, scored exactly.
+
+    index, queries : index of the profiles and query vectors of the tests, as in docs/search.md
+    """
     client = MilvusClient("voices.db")
     client.create_collection(
         "voices", dimension=index.vectors.shape[1], metric_type="IP"

@@ -11,7 +11,10 @@ from pgvector.psycopg import register_vector
 
 
 def search(index: Any, queries: Any, profiles: Any, tests: Any) -> Any:
-    """Return the best ten profiles of every test, scored exactly."""
+    """Return the result of `index.rerank`: the best ten profiles of each test, scored exactly.
+
+    index, queries : index of the profiles and query vectors of the tests, as in docs/search.md
+    """
     connection = psycopg.connect(os.environ["DATABASE_URL"], autocommit=True)
     connection.execute("create extension if not exists vector")
     register_vector(connection)

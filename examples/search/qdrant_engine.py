@@ -9,7 +9,10 @@ from qdrant_client import QdrantClient, models
 
 
 def search(index: Any, queries: Any, profiles: Any, tests: Any) -> Any:
-    """Return the best ten profiles of every test, scored exactly."""
+    """Return the result of `index.rerank`: the best ten profiles of each test, scored exactly.
+
+    index, queries : index of the profiles and query vectors of the tests, as in docs/search.md
+    """
     client = QdrantClient(":memory:")
     metric = models.VectorParams(
         size=index.vectors.shape[1], distance=models.Distance.DOT

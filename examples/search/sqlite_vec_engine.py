@@ -11,7 +11,10 @@ from distances import by_distance
 
 
 def search(index: Any, queries: Any, profiles: Any, tests: Any) -> Any:
-    """Return the best ten profiles of every test, scored exactly."""
+    """Return the result of `index.rerank`: the best ten profiles of each test, scored exactly.
+
+    index, queries : index of the profiles and query vectors of the tests, as in docs/search.md
+    """
     v, q = by_distance(index, queries)
     database = sqlite3.connect(":memory:")
     database.enable_load_extension(True)
