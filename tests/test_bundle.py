@@ -74,11 +74,11 @@ def test_load_tells_models_from_bundles(data: dict[str, Any], tmp_path: Path) ->
     bundle.save(tmp_path / "bundle")
     with pytest.raises(
         FileFormatError,
-        match=r"holds a Bundle, not a MultiviewPLDA: use mvplda.load or Bundle.load",
+        match=r"contains a Bundle, not a MultiviewPLDA: use mvplda.load or Bundle.load",
     ):
         MultiviewPLDA.load(tmp_path / "bundle")
     with pytest.raises(
-        FileFormatError, match=r"holds a MultiviewPLDA, not a Bundle: use mvplda.load"
+        FileFormatError, match=r"contains a MultiviewPLDA, not a Bundle: use mvplda.load"
     ):
         Bundle.load(tmp_path / "model")
     about = load(tmp_path / "bundle").describe()
@@ -139,9 +139,9 @@ def _no_points(tensors: Any, about: Any) -> None:
     ("change", "words"),
     [
         (_narrow, "X has 4 features, but LengthNormalisation is expecting 6 features"),
-        (_wrong_input, "do not fit: .*mismatch"),
+        (_wrong_input, "cannot be loaded: .*mismatch"),
         (_short_mean, "the loading of 'speaker' must have shape"),
-        (_unknown, "a 'Rocket'"),
+        (_unknown, "the class 'Rocket'"),
         (_no_points, "points"),
     ],
 )
@@ -167,7 +167,7 @@ def test_what_cannot_be_saved_leaves_no_file(data: dict[str, Any], tmp_path: Pat
     for wrong, words in [
         (
             {"preprocessing": Pipeline([("pca", PCA(6).fit(data["train"][0]))])},
-            "got a PCA",
+            "a PCA cannot be saved",
         ),
         ({"calibrations": {"speaker": HypothesisCalibrator()}}, "not fitted"),
     ]:
@@ -191,7 +191,8 @@ def test_a_bundle_is_not_taken_for_its_scorer(data: Any, tmp_path: Path) -> None
     Bundle(None, model).save(tmp_path / "bundle")
     assert type(load(tmp_path / "bundle")) is Bundle
     with pytest.raises(
-        FileFormatError, match=r"holds a Bundle, not a CosineScorer: use mvplda.load or Bundle.load"
+        FileFormatError,
+        match=r"contains a Bundle, not a CosineScorer: use mvplda.load or Bundle.load",
     ):
         CosineScorer.load(tmp_path / "bundle")
 
@@ -199,5 +200,5 @@ def test_a_bundle_is_not_taken_for_its_scorer(data: Any, tmp_path: Path) -> None
 @pytest.mark.parametrize("views", [["a:b", "phrase"], ["speaker", "speaker:phrase"]])
 def test_models_without_interactions_refuse_their_names(views):
     X = np.random.default_rng(0).normal(size=(20, 4))
-    with pytest.raises(LabelError, match="has no interactions"):
+    with pytest.raises(LabelError, match="does not support interactions"):
         CosineScorer(views=views).fit(X)

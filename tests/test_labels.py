@@ -166,9 +166,9 @@ def test_base_columns_in_order_of_mention() -> None:
     ("labels", "views", "words"),
     [
         (None, ("a",), "requires y to be passed"),
-        ({"a": [1, 2]}, ("a", "b"), r"no view 'b'; they have \['a'\]"),
+        ({"a": [1, 2]}, ("a", "b"), r"no column for the view 'b'; their columns are \['a'\]"),
         ({"a": [1, 2], "b": [1]}, None, "different lengths"),
-        ({"a": ["x", 1]}, None, r"all strings or all numbers.*int.*str"),
+        ({"a": ["x", 1]}, None, r"all text or all numbers.*int.*str"),
         ({"a": [2**70, 1]}, None, "64-bit"),
         ({"a": [(1, 2), (3, 4)]}, None, r"one-dimensional; got shape \(2, 2\)"),
         ({"a": "text"}, None, "got 'text'"),
@@ -282,7 +282,7 @@ FITS: dict[str, Callable[[str], Any]] = {
 @pytest.mark.parametrize("fit", FITS)
 @pytest.mark.parametrize("name", WRONG_VIEWS)
 def test_names_that_results_use_are_refused_for_views(name: str, fit: str) -> None:
-    with pytest.raises(LabelError, match=r"a view cannot be called|a view's name must be"):
+    with pytest.raises(LabelError, match=r"a view cannot be called|the name of a view must be"):
         FITS[fit](name)
 
 

@@ -93,7 +93,7 @@ def test_fewer_axes_than_asked_for_are_a_warning(X: np.ndarray, step: Any) -> No
 
 def test_vectors_that_are_all_the_same(X: np.ndarray) -> None:
     for step in (Whitening(), Reduction()):
-        with pytest.raises(DataError, match="all vectors are equal"):
+        with pytest.raises(DataError, match="all training vectors are equal"):
             step.fit(np.full((300, 5), 0.1), np.arange(300) % 3)
 
 

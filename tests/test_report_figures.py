@@ -115,7 +115,7 @@ def test_a_page_says_its_finding_first_and_what_the_kinds_mean(tmp_path):
     )
     assert "40 targets, 360 impostors. Hardest" in page
     assert f"IC (impostor, right phrase), {eer['IC']}." in page
-    assert "There are no intervals: give the speakers" in page
+    assert "There are no intervals: pass the speakers" in page
     threshold = f"<td>{result['Total']['threshold_at_far/0.01']:.3f}</td>"
     assert page.index("Thresholds and their errors") < page.index(threshold)
     assert "<td>too few</td>" in page

@@ -1,7 +1,7 @@
 """Multi-view (joint) PLDA: verification of vectors that carry several labels at once.
 
-The names in ``__all__``, here and in the packages that ``docs/api.md`` lists, are public. Names are imported when
-they are first used: ``import mvplda`` and ``mvplda --help`` load neither NumPy nor scikit-learn.
+The names in ``__all__``, here and in the packages that ``docs/api.md`` lists, are public. A name is imported when it is
+first used, so that ``import mvplda`` and ``mvplda --help`` load neither NumPy nor scikit-learn.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ HOMES = {
     "voice.extractors.extractor": ("load_extractor",),
     "voice.setup": ("setup",),
 }
-"""Modules, and the names that are imported from them when they are first used."""
+"""Public names by the module that defines them; each is imported from there when it is first used."""
 
 
 def __getattr__(name: str) -> Any:

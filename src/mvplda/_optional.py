@@ -1,11 +1,11 @@
 """Late imports: optional dependencies and plugins.
 
-A plugin is code outside of this package that adds scorers, calibrators, corpora or recipes of extractors. An installed
-package lists its modules under the entry points ``mvplda.scorers``, ``mvplda.calibrators`` and ``mvplda.corpora``. They
-are imported when a scorer or corpus is chosen by name, or when a file names a class that this package lacks. The entry
-point ``mvplda.recipes`` lists packages with recipes, .toml files (a network of another project is an ONNX file with a
-recipe). A module registers its classes as the modules of this package do: a scorer inherits from `BaseScorer` and has a
-``NAME``, a calibrator inherits from `Calibrator`, others add a name to the registry.
+A plugin is a module of another package that adds scorers, calibrators or corpora to this one. The other package lists
+its modules under the entry points ``mvplda.scorers``, ``mvplda.calibrators`` and ``mvplda.corpora``. They are imported
+when a scorer or corpus is chosen by name, or when a file names a class that this package lacks. The modules register
+their classes like those of this package: a scorer inherits from `BaseScorer` and has a ``NAME``, a calibrator inherits
+from `Calibrator`, a corpus is added to the dictionary of corpora. The entry point ``mvplda.recipes`` lists packages
+that contain recipes of extractors (.toml files).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EXTRAS = {
     "uvicorn": "serve",
     "websockets": "client",
 }
-"""Extra of this package that installs each optional module."""
+"""Extra of this package (``pip install 'mvplda[EXTRA]'``) that installs each optional module."""
 
 
 # No telemetry of onnxruntime, unless the user sets the variable to 0.
@@ -48,7 +48,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 def need(module: str) -> Any:
-    """Import an optional module; if it is missing, raise an error with the extra that installs it."""
+    """Return an optional module; if it is not installed, raise `MissingExtraError` with the extra that installs it."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -71,10 +71,11 @@ class LateModule:
 
 
 _LOADED: set[str] = set()
+"""Groups of entry points whose plugins were imported."""
 
 
 def load_entry_points(group: str) -> None:
-    """Import the plugins of installed packages in a group, once per process."""
+    """Import the plugins that installed packages list under the entry point ``mvplda.GROUP``, once per process."""
     if group not in _LOADED:
         _LOADED.add(group)
         for entry in entry_points(group=f"mvplda.{group}"):
@@ -82,7 +83,7 @@ def load_entry_points(group: str) -> None:
 
 
 def load_plugin(module: str) -> None:
-    """Import a module by its name, also from the current folder."""
+    """Import a plugin by the name of its module, which may be in the current folder."""
     folder = os.getcwd()
     if folder not in sys.path:
         sys.path.append(folder)
@@ -90,10 +91,12 @@ def load_plugin(module: str) -> None:
 
 
 def _load_plugin(name: str, load: Callable[[], object]) -> None:
-    """Import a plugin; turn its errors into a `ParameterError` with its name."""
+    """Import a plugin by calling `load`; raise `ParameterError` with the plugin's name if this fails."""
     try:
         load()
     except MvpldaError:
         raise
     except Exception as error:  # a plugin may raise any type of error
-        raise ParameterError(f"the plugin {name!r} cannot be imported: {error}") from error
+        raise ParameterError(
+            f"the plugin {name!r} cannot be imported: {type(error).__name__}: {error}"
+        ) from error

@@ -15,7 +15,11 @@ def show_line(line: str) -> None:
 
 
 class Progress:
-    """Progress display: one line per step, or on a terminal one line that is rewritten in place."""
+    """Progress of a known number of steps: one line per step, or on a terminal a single line that is overwritten.
+
+    title : first words of each line
+    total : number of steps
+    """
 
     def __init__(self, title: str, total: int) -> None:
         self.title = title
@@ -23,7 +27,7 @@ class Progress:
         self.started = time.monotonic()
 
     def step(self, number: int, text: str = "") -> None:
-        """Report that `number` of the `total` steps are finished."""
+        """Show that `number` of the `total` steps are finished, with the elapsed time and a text."""
         elapsed = time.monotonic() - self.started
         line = f"{self.title} {number}/{self.total} {elapsed:6.1f}s  {text}"
         if not sys.stderr.isatty():
@@ -34,7 +38,10 @@ class Progress:
 
 
 class Ticker:
-    """Progress of a computation with an unknown number of steps: at most one line per `INTERVAL_S` seconds."""
+    """Progress of an unknown number of steps: their number and the time, at most once per `INTERVAL_S` seconds.
+
+    title : first words of each line
+    """
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -42,7 +49,7 @@ class Ticker:
         self.started = self.shown = time.monotonic()
 
     def step(self, _: object = None) -> None:
-        """Count a step; the argument of a callback is ignored."""
+        """Count a step; the argument is ignored, so that the method can be a callback."""
         self.count += 1
         now = time.monotonic()
         if now - self.shown >= INTERVAL_S:

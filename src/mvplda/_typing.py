@@ -33,19 +33,19 @@ Labels = Mapping[str, LabelColumn] | ArrayLike
 """Labels by view as a mapping, a table or a structured array; labels of a single view as an array."""
 
 Card = Mapping[str, object]
-"""Description of a model or data set, in plain values."""
+"""Description of a model or data set by names and plain values (text, numbers, lists, dicts)."""
 
 Json = dict[str, object]
-"""JSON object that is written: plain values by name. JSON that is read is a dict[str, Any]."""
+"""JSON object that this package writes: plain values by name. (A JSON object that it reads is a dict[str, Any].)"""
 
 Views = tuple[str, ...]
 """Names of views, in order."""
 
 Ranks = Mapping[str, int | None]
-"""Rank of every view; None stands for the largest rank that its classes allow."""
+"""Rank of the subspace of each view; None stands for the largest rank that the classes allow."""
 
 Columns = Mapping[str, NDArray[Any]]
-"""Labels by view, (n,) each."""
+"""Labels of n vectors by view, (n,) each."""
 
 RandomState = int | np.random.Generator | np.random.RandomState | None
 
@@ -54,7 +54,7 @@ Device: TypeAlias = "str | torch.device | None"
 
 
 class CountTable(Protocol):
-    """Dense or sparse table of counts, on the host or on a device."""
+    """Dense or sparse matrix of counts, on the host or on a device, that supports transposition and products."""
 
     @property
     def T(self) -> Any: ...
@@ -62,9 +62,9 @@ class CountTable(Protocol):
 
 
 class AnyArray(Protocol):
-    """A NumPy array or a torch tensor: the operations that both have in common.
+    """NumPy array or torch tensor, with the operations that both support.
 
-    Operands are numbers or arrays of the same library; results are arrays of the same library.
+    Operands are numbers or arrays of the same library; results are arrays of this library.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""Writing of files, all or nothing, and detection of file types by their first bytes."""
+"""Atomic writing of files (completely or not at all), and detection of file types by their first bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from ._typing import PathLike
 
 GZIP = b"\x1f\x8b"
-"""First bytes of a compressed file."""
+"""First bytes of a file that is compressed with gzip."""
 
 STANDARD = "-"
 """File name of standard input or output."""
@@ -33,44 +33,50 @@ FILE_SIGNATURES = {
     b"<": "a page of HTML or XML",
     b"{": "a JSON file",
 }
-"""File types by their first bytes."""
+"""Description of the type of a file by its first bytes."""
 
 DESCRIPTORS = ("/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/")
-"""Prefixes of open descriptors, which cannot be replaced by another file."""
+"""Prefixes of the paths of open file descriptors, which cannot be replaced by another file."""
 
 
 def file_type(head: bytes) -> str:
-    """Return the type of a file by its first bytes; empty if it is unknown."""
+    """Return a description of the type of a file with these first bytes; empty text if the type is unknown."""
     return next((name for start, name in FILE_SIGNATURES.items() if head.startswith(start)), "")
 
 
 def check_writable(*targets: PathLike) -> None:
-    """Raise an error if a target cannot be written, so that it is reported before long work.
+    """Raise an `OSError` if a file cannot be written; call it before long work.
 
-    Standard output (``-``) is always accepted.
+    targets : paths of the files; standard output (``-``) is always accepted
     """
     for target in targets:
         path = Path(target)
         if str(path) == STANDARD:
             continue
         if path.is_dir():
-            raise IsADirectoryError(f"expected the name of a file to write; {path} is a folder")
+            raise IsADirectoryError(
+                f"expected the name of an output file; {path} is a folder: add the name of a file"
+            )
         folder = Path(os.path.realpath(path)).parent
         if not folder.is_dir():
-            raise FileNotFoundError(f"there is no folder {folder} to write {path.name} in")
+            raise FileNotFoundError(
+                f"{path.name} cannot be written, because the folder {folder} does not exist: create it"
+            )
         if not os.access(path if _is_device(path) else folder, os.W_OK):
             raise PermissionError(
-                f"{path} cannot be written: no permission to change it or its folder"
+                f"{path} cannot be written, because you may not change the file or its folder: choose another path"
             )
 
 
 @contextmanager
 def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
-    """Yield temporary files that replace the targets if the block succeeds.
+    """Return a context that yields the paths of temporary files, which replace the targets if the block succeeds.
 
-    After an error the temporary files are deleted and the targets are unchanged. A link is kept, and the file that it
-    points to is replaced. Devices, pipes and standard output (``-``) cannot be replaced and receive a copy. Targets
-    with the suffix ``.gz`` are compressed.
+    If the block raises an error, the temporary files are deleted and the targets are unchanged. If a target is a link,
+    the file that it points to is replaced. Devices, pipes and standard output (``-``) cannot be replaced, and receive
+    a copy. Targets with the suffix ``.gz`` are compressed.
+
+    targets : paths of the files to write; the yielded paths have their order
     """
     check_writable(*targets)
     targets_by_temporary: dict[Path, Path] = {}
@@ -114,7 +120,7 @@ def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
 
 
 def _compress(path: Path) -> None:
-    """Compress a file in place, unless it is already compressed, as a download may be."""
+    """Compress a file with gzip in place, unless it is compressed already."""
     data = path.read_bytes()
     if not data.startswith(GZIP):
         # Without a name and a time, the same contents give the same bytes.
@@ -122,13 +128,13 @@ def _compress(path: Path) -> None:
 
 
 def write_atomically(path: PathLike, data: bytes) -> None:
-    """Write a file, all or nothing."""
+    """Write bytes to a file atomically: after an error, an earlier file is unchanged."""
     with atomic_write(path) as (temporary,):
         temporary.write_bytes(data)
 
 
 def _is_device(path: Path) -> bool:
-    """Return whether a path is a device, a pipe or a descriptor of this process, which cannot be replaced."""
+    """Return whether a path cannot be replaced by a file: standard output, a device, a pipe, an open descriptor."""
     name = str(path)
     return (
         name == STANDARD or name.startswith(DESCRIPTORS) or (path.exists() and not path.is_file())

@@ -1,9 +1,9 @@
-"""Common interface to NumPy and torch, for the calls of the kernel in which the two libraries differ.
+"""Common interface to NumPy and torch for the inference code, which runs on both.
 
-The kernel takes `Sums` whose class sums are NumPy arrays, or torch tensors on a device, and uses ``sums.xp`` for
-functions that the two libraries name or define differently; functions that agree (``xp.log``, ``xp.linalg.eigh``) are
-passed on. Counts and co-occurrence tables are NumPy and SciPy in both cases: `cached`, `cached_table` and
-`cached_columns` copy them to the device once per fit.
+The class sums of `Sums` are NumPy arrays, or torch tensors on a device. The object ``sums.xp``, a `Numpy` or a `Torch`,
+has the functions that the two libraries name or define differently; functions that are the same in both (``xp.log``,
+``xp.linalg.eigh``) are those of the library. Tables of counts are always NumPy or SciPy arrays: `cached`,
+`cached_table` and `cached_columns` copy them to the device once per fit.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -38,10 +38,10 @@ else:
 HostArray = TypeVar("HostArray")
 
 Kind = TypeVar("Kind", bound=AnyArray)
-"""NumPy array or torch tensor: the result is of the kind of the argument."""
+"""NumPy array or torch tensor: the result of a function is of the same library as its argument."""
 
 DENSE_TABLE_ELEMENTS = 2**28
-"""Count tables that are a tenth full are stored densely on a device, up to this many numbers (2 GiB)."""
+"""Largest number of elements (2 GiB) of a table of counts that is stored densely on a device; see `Torch.table`."""
 
 
 def is_torch(array: object) -> TypeGuard[Tensor]:
@@ -60,22 +60,22 @@ def to_host(array: ArrayLike) -> NDArray[Any]:
 
 
 def diagonal_of(moment: AnyArray) -> AnyArray:
-    """Return the diagonal (D,) of a second moment, which may be a matrix or a diagonal already."""
+    """Return the diagonal (D,) of a second moment, which is a matrix (D, D) or already its diagonal (D,)."""
     return moment if moment.ndim == 1 else moment.diagonal()
 
 
 def namespace(array: AnyArray) -> Numpy | Torch:
-    """Return the library for arrays of this kind, on their device and in their precision."""
+    """Return the shared library object for an array: `NUMPY`, or a `Torch` for its device and precision."""
     return _torch_namespace(array.device, array.dtype) if is_torch(array) else NUMPY
 
 
 def own_namespace(array: AnyArray) -> Numpy | Torch:
-    """Return a new library object; its cached tables are freed together with its owner."""
+    """Return a new library object for an array, whose `cached` methods may be used; its cache is freed with it."""
     return Torch(array.device, array.dtype) if is_torch(array) else NUMPY
 
 
 WIDE_BLOCK = 24
-"""Width from which blocks are inverted one by one by Cholesky, in a third of the time of a general solver."""
+"""Number of rows from which matrices are inverted one by one by Cholesky, in a third of the time of `solve`."""
 
 
 MIRROR_ROWS = 128
@@ -85,10 +85,10 @@ MIRROR_ROWS = 128
 class Numpy:
     """Linear algebra in NumPy and SciPy, on the host, in float64.
 
-    gram_rows : rows per step of a Gram matrix
-    block_elements : numbers in the stacked blocks of a step, small enough to stay in the cache
-    per_count_gram_elements : upper limit of the numbers in all Gram matrices of a fit (`mvplda.inference.leaf`);
-        beyond it, the fit stores a row per class of the leaf view instead
+    gram_rows : number of rows that are added to a Gram matrix at a time
+    block_elements : number of elements of the matrices that are processed at a time, so that they stay in the cache
+    per_count_gram_elements : largest number of elements of all Gram matrices of a fit (`mvplda.inference.leaf`); with
+        more elements, the fit stores a row per class instead
     """
 
     gram_rows = 2048
@@ -99,50 +99,65 @@ class Numpy:
         return getattr(np, name)
 
     def asarray(self, array: HostArray) -> HostArray:
-        """Return the array on the device, which is the host."""
+        """Return the array on the device of this library; here the host, so that it is unchanged."""
         return array
 
-    cached = asarray  # for an array that stays the same during a fit
-    cached_table = asarray  # for a count table in products from the left, itself or transposed
-    table = asarray  # for a count table that is used once
+    cached = asarray  # for an array that does not change during a fit
+    cached_table = (
+        asarray  # for a table of counts that is multiplied from the left, itself or transposed
+    )
+    table = asarray  # for a table of counts that is used once
     permute = staticmethod(np.transpose)
 
     def cached_columns(self, counts: Array | sparse.csr_array, columns: slice) -> CountTable:
-        """Return columns of a dense or sparse count table."""
+        """Return some columns of a dense or sparse table of counts, on the device."""
         return counts[:, columns]
 
     def gram(self, table: Any) -> Array:
-        """Return table' table as a dense matrix."""
+        """Return the product of the transposed table and the table as a dense matrix."""
         return (table.T @ table).toarray()
 
     def diagonal(self, matrix: AnyArray) -> Array:
-        """Return a writable view of the diagonal."""
+        """Return the diagonal of a matrix as a view; writing to it changes the matrix."""
         return np.einsum("ii->i", matrix)
 
     def split_axes(self, matrix: AnyArray, r: int, q: int) -> Array:
-        """Return a matrix (J r, K q) as a writable view (J, r, K, q)."""
+        """Return a matrix with J r rows and K q columns as a writable view of the shape (J, r, K, q)."""
         s, t = np.asarray(matrix).strides
         shape = (matrix.shape[0] // r, r, matrix.shape[1] // q, q)
         return np.lib.stride_tricks.as_strided(matrix, shape, (r * s, s, q * t, t))
 
     def sum_by(self, group: IntArray, size: int, rows: AnyArray) -> Array:
-        """Return the sum of the rows of every group, (size, columns)."""
+        """Return the sums of the rows of each group, (size, columns).
+
+        group : (n,) group of each row, from 0 to size - 1
+        size : number of groups
+        rows : (n, columns)
+        """
         return one_hot(group, size) @ rows
 
     def cholesky(self, matrix: AnyArray, *, overwrite: bool = False) -> Array:
-        """Return the lower factor of a symmetric matrix; raise LinAlgError if it is not positive definite."""
+        """Return the lower Cholesky factor of a symmetric matrix; raise LinAlgError if it is not positive definite.
+
+        overwrite : whether the memory of the matrix may be reused for the result
+        """
         column_major = matrix.T  # LAPACK's order of a symmetric matrix, without a copy
         return cholesky(column_major, lower=True, overwrite_a=overwrite, check_finite=False)
 
     def cho_solve(self, lower: AnyArray, right: AnyArray) -> Array:
-        """Return (L L')^-1 right."""
+        """Return the solution x of (L L') x = right.
+
+        lower : lower Cholesky factor L
+        """
         return cho_solve((lower, True), right, check_finite=False)
 
     def inverse(self, lower: AnyArray, *, overwrite: bool = False) -> Array:
-        """Return (L L')^-1.
+        """Return the inverse of L L'.
 
-        LAPACK's dpotri computes the lower half, in a third of the time of solving for every unit vector.
+        lower : lower Cholesky factor L
+        overwrite : whether the memory of L may be reused for the result
         """
+        # dpotri computes the lower half, in a third of the time of solving for every unit vector
         inverse = dpotri(lower, lower=1, overwrite_c=overwrite)[0]
         # The upper half is filled in place: allocating another large matrix takes longer than filling it.
         for start in range(0, len(inverse), MIRROR_ROWS):
@@ -153,7 +168,7 @@ class Numpy:
         return inverse
 
     def inverses(self, blocks: AnyArray) -> tuple[Array, Array]:
-        """Return the inverses of positive definite blocks, (g, r, r), and their log-determinants, (g,)."""
+        """Return the inverses (g, r, r) of positive definite matrices (g, r, r), and their log-determinants (g,)."""
         r = blocks.shape[-1]
         if r < WIDE_BLOCK:
             identity = np.broadcast_to(np.eye(r), blocks.shape)
@@ -169,10 +184,9 @@ class Numpy:
 
 
 class Torch:
-    """Linear algebra in torch, on one device, in one precision.
+    """Linear algebra in torch, on one device and in one precision, with the methods of `Numpy`.
 
-    Arrays that the `cached` methods copy to the device stay there as long as this object lives. Methods have the
-    meaning of those of `Numpy`.
+    Arrays that the `cached` methods copy to the device stay there as long as this object exists.
     """
 
     gram_rows = 2**17
@@ -199,7 +213,7 @@ class Torch:
         return torch.as_tensor(writable, device=self.device, dtype=dtype)
 
     def _cached_by_id(self, host: object, key: Hashable, compute: Callable[[], object]) -> Any:
-        """Return the cached value for a host object and key; compute it on first use."""
+        """Return the value that was computed for an object on the host and a key; compute it at the first call."""
         if (id(host), key) not in self._cache:
             # A reference to the host object prevents reuse of its id.
             self._cache[id(host), key] = (host, compute())
@@ -270,7 +284,11 @@ class Torch:
 
 
 class SparseTable:
-    """Sparse count table on a device, sorted by row; the transposed table is built on first use."""
+    """Sparse table of counts on a device; its transpose is made when it is first used.
+
+    counts : table on the host
+    xp : library object with the device and the precision
+    """
 
     def __init__(self, counts: sparse.csr_array, xp: Torch) -> None:
         self.host = counts
@@ -290,7 +308,7 @@ class SparseTable:
 
     @property
     def T(self) -> SparseTable:
-        """The transposed table."""
+        """Transposed table."""
         if self._transposed is None:
             self._transposed = SparseTable(self.host.T.tocsr(), self._xp)
         return self._transposed
@@ -300,7 +318,7 @@ class SparseTable:
 
 
 def one_hot(group: IntArray, size: int, dtype: DTypeLike = np.float64) -> sparse.csc_array:
-    """Return a table (size, n) with a 1 in every column, in the row of its group."""
+    """Return a sparse table (size, n) with a 1 in each column, in the row that `group` (n,) gives, and 0 elsewhere."""
     n = len(group)
     ends = np.arange(n + 1)
     return sparse.csc_array((np.ones(n, dtype=dtype), group, ends), shape=(size, n))
@@ -311,7 +329,7 @@ NUMPY = Numpy()
 
 @cache
 def _torch_namespace(device: torch.device, dtype: torch.dtype) -> Torch:
-    """Return a shared library object, whose `cached` methods must not be used: see `own_namespace`."""
+    """Return a `Torch` that is shared by all callers; its `cached` methods must not be used, see `own_namespace`."""
     return Torch(device, dtype)
 
 
@@ -319,18 +337,18 @@ def _torch_namespace(device: torch.device, dtype: torch.dtype) -> Torch:
 
 
 def as_device(device: Device) -> torch.device:
-    """Return a torch device; raise `ParameterError` if it does not exist."""
+    """Return the torch device with a name such as "cuda:1"; raise `ParameterError` if it does not exist."""
     try:
         return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError, TypeError) as error:
         raise ParameterError(
-            f"device {device!r} cannot be used: {error}. Pass 'cuda', 'cuda:1', 'cpu' or an existing torch device, or "
-            "None for NumPy"
+            f"the device {device!r} cannot be used: {error}. Pass 'cpu', 'cuda', 'cuda:1' or another device that "
+            "exists here, or None to use NumPy"
         ) from error
 
 
 def on_device(array: AnyArray, device: Device) -> Tensor:
-    """Return an array or tensor as a tensor on a device; floating-point arrays become float64."""
+    """Return an array or tensor as a tensor on a device; NumPy arrays of floats become float64."""
     target = as_device(device)
     if is_torch(array):
         return array.to(target)
@@ -343,14 +361,14 @@ def on_cuda(array: object) -> bool:
 
 
 def like(array: AnyArray, reference: object) -> AnyArray:
-    """Return a NumPy array as the same kind as `reference`, on its device."""
+    """Return a NumPy array as a tensor on the device of `reference` if that is a tensor, else unchanged."""
     if is_torch(reference):
         return torch.as_tensor(array, device=reference.device)
     return array
 
 
 def empty(shape: tuple[int, int], dtype: DTypeLike, reference: object) -> AnyArray:
-    """Return an uninitialised array of the same kind as `reference`, on its device."""
+    """Return an uninitialised array: a tensor on the device of `reference` if that is a tensor, else a NumPy array."""
     if is_torch(reference):
         return torch.empty(
             shape, dtype=getattr(torch, np.dtype(dtype).name), device=reference.device
@@ -359,18 +377,18 @@ def empty(shape: tuple[int, int], dtype: DTypeLike, reference: object) -> AnyArr
 
 
 def dtype_name(array: AnyArray) -> str:
-    """Return the name of an array's dtype, such as "float32", for arrays and tensors alike."""
+    """Return the name of the dtype of an array or tensor, such as "float32"."""
     return _plain_name(array.dtype)
 
 
 @cache
 def _plain_name(dtype: object) -> str:
-    """Return the name of a dtype; cached, because NumPy takes longer for it than the scoring of a pair."""
+    """Return the name of a dtype of NumPy or torch; cached, because NumPy is slow at it."""
     return str(dtype).removeprefix("torch.")
 
 
 def cast(array: AnyArray, dtype: str) -> AnyArray:
-    """Return the array in another dtype, without a copy if it has this dtype already."""
+    """Return an array or tensor in another dtype; without a copy if it has this dtype already."""
     if is_torch(array):
         return array.to(getattr(torch, dtype))
     return np.asarray(array).astype(dtype, copy=False)
@@ -382,7 +400,11 @@ def largest(array: AnyArray) -> float:
 
 
 def sum_rows(y: Kind, owner: IntArray, size: int) -> Kind:
-    """Return the sums of the rows with the same owner, (size, r)."""
+    """Return the sums (size, r) of the rows of `y` (n, r) that have the same owner.
+
+    owner : (n,) owner of each row, from 0 to size - 1
+    size : number of owners
+    """
     if is_torch(y):
         zeros = torch.zeros((size, y.shape[1]), dtype=y.dtype, device=y.device)
         numbers = torch.as_tensor(owner, device=y.device)
@@ -398,19 +420,22 @@ def sum_rows(y: Kind, owner: IntArray, size: int) -> Kind:
 # can make a loop of small solves ten times slower.
 
 LARGE_WORK = 4e9
-"""Floating-point operations between Python calls from which BLAS's own threads help."""
+"""Number of floating-point operations in one call from which several BLAS threads are faster than one."""
 
 THREADED_FROM = 2**20
-"""Size of a result from which Python threads compute its blocks."""
+"""Number of elements of a result from which several Python threads compute it."""
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:
-    """Return a context with a single BLAS thread."""
+    """Return a context in which BLAS uses a single thread."""
     return _blas().limit(limits=1, user_api="blas")
 
 
 def threads_for(operations: float) -> AbstractContextManager[Any]:
-    """Return a context with BLAS's own threads for large work, and with one thread for small work."""
+    """Return a context in which BLAS uses all its threads for large work, and one thread for small work.
+
+    operations : number of floating-point operations of the work
+    """
     if operations >= LARGE_WORK:
         return nullcontext()
     return one_blas_thread()
@@ -419,7 +444,11 @@ def threads_for(operations: float) -> AbstractContextManager[Any]:
 def in_parallel(
     work: Callable[[int], None], starts: Sequence[int], size: int, threads: int | None
 ) -> None:
-    """Call `work` for every start, on Python threads over single-threaded BLAS if the result is large."""
+    """Call ``work(start)`` for each start; on several Python threads, with one BLAS thread each, for a large result.
+
+    size : number of elements of the result
+    threads : number of Python threads; None: one per core
+    """
     n_threads = threads or cores()
     with one_blas_thread():
         if n_threads == 1 or size < THREADED_FROM:
@@ -439,4 +468,5 @@ def cores() -> int:
 
 @cache
 def _blas() -> ThreadpoolController:
+    """Return the controller of the threads of BLAS libraries; making one takes time, so that it is cached."""
     return ThreadpoolController()

@@ -1,4 +1,4 @@
-"""Bundle: preprocessing, a scorer, calibrations, thresholds and a model card in one file."""
+"""Bundle: a model for raw vectors, with preprocessing, scorer, calibrations, thresholds and description in one file."""
 
 # mypy: disallow-subclassing-any=False
 
@@ -59,28 +59,28 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 UNDEPLOYED = "undeployed"
-"""Last part of the keys of calibrations and points for `Bundle.paired`, such as ``speaker+phrase|undeployed``."""
+"""End of the keys of calibrations and operating points for `Bundle.paired`: ``speaker+phrase|undeployed``."""
 
 
 class Bundle(BaseScorer, Estimator):
-    """Preprocessing, scorer and calibrations as one system: raw vectors in, calibrated LLRs out.
+    """Model that scores raw vectors: preprocessing, scorer, calibrations and thresholds.
 
-    A bundle is a scorer; `llr` returns the LLRs of its scorer, `answer` calibrated LLRs.
+    A bundle is itself a scorer. Its method `llr` returns the uncalibrated LLRs of its scorer, `answer` calibrated LLRs.
 
     Parameters
     ----------
     preprocessing : Pipeline or None
-        Transformers of `mvplda.preprocessing`; see `standard_chain`.
+        Transformers of `mvplda.preprocessing`, see `standard_chain`; None: vectors are not changed.
     scorer : MultiviewPLDA, PLDA, CosineScorer, or another `BaseScorer`
     extractor : str or None
-        Name of the extractor of the vectors; `check_extractor` refuses vectors of others.
+        Name of the extractor of the vectors; `check_extractor` refuses vectors of other extractors. None: unknown.
     calibrations : dict of {question key: Calibrator} or None
-        Calibrations of the log-likelihoods of hypotheses in `answer`, by `question_key`; those of `paired` by the key
-        with ``|undeployed``.
+        Calibrations of the log-likelihoods of hypotheses, by the result of `question_key`. Calibrations for `paired`
+        have keys that end in ``|undeployed``.
     points : dict of {question key: list of OperatingPoint} or None
-        Thresholds measured on held-out speakers, the default first, by the same keys.
+        Thresholds that were measured on held-out speakers, the default first, by the same keys.
     card : dict or None
-        Description of the model in plain values.
+        Description of the model: data, settings and results, as plain values.
 
     Examples
     --------
@@ -115,13 +115,19 @@ class Bundle(BaseScorer, Estimator):
         self.card = card
 
     def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
-        """Fit the preprocessing, then the scorer to the preprocessed vectors."""
+        """Fit the preprocessing, then the scorer to the preprocessed vectors.
+
+        Parameters
+        ----------
+        X : (n, D) raw vectors
+        y : labels of the vectors by view; None for a scorer that needs none
+        """
         if self.preprocessing is not None:
             from sklearn.pipeline import Pipeline
 
             if not isinstance(self.preprocessing, Pipeline):
                 raise ParameterError(
-                    f"preprocessing must be a Pipeline or None; got {self.preprocessing!r}"
+                    f"preprocessing must be a Pipeline of scikit-learn, or None; got {self.preprocessing!r}"
                 )
             X = like(self.preprocessing.fit_transform(_on_host(X), y), X)
         self._scorer().fit(X, y)
@@ -130,14 +136,17 @@ class Bundle(BaseScorer, Estimator):
     # -- interface of the scorer, for raw vectors --------------------------------------
 
     def prepare(self, X: ArrayLike) -> Any:
-        """Return preprocessed vectors, the input of the scorer."""
+        """Return raw vectors (n, D) after preprocessing, as input for the scorer."""
         if self.preprocessing is None:
             return X
         check_is_fitted(self.preprocessing)
         return like(self.preprocessing.transform(_on_host(X)), X)
 
     def evidence(self, X: ArrayLike) -> AnyArray:
-        """Return the (n, r) evidence of raw vectors: preprocessed and projected; a profile is a sum of evidence."""
+        """Return the evidence (n, r) of raw vectors: preprocessed vectors, projected onto the scorer's latent space.
+
+        A profile is the sum of the evidence of its vectors.
+        """
         return self._scorer().evidence(self.prepare(X))
 
     def pair_terms(self) -> PairTerms:
@@ -150,9 +159,13 @@ class Bundle(BaseScorer, Estimator):
         return self.fitted_scorer.known_names(view)
 
     def deployed(self, profiles: Profiles | None) -> Self:
-        """Return the bundle adapted to the domain of the enrolled profiles, which stay valid; None: no profiles.
+        """Return a copy of the bundle that is adapted to the domain of all enrolled profiles, which remain valid.
 
-        Calibrations and points of a single comparison (`paired`) do not hold there and are left out.
+        Its calibrations and operating points are those for several enrolled people, not those of `paired`.
+
+        Parameters
+        ----------
+        profiles : all enrolled profiles; None: there are none
         """
         bundle = copy(self)
         bundle.scorer = deployed_scorer(self.fitted_scorer, profiles)
@@ -162,11 +175,15 @@ class Bundle(BaseScorer, Estimator):
         return bundle
 
     def paired(self, enrolled: Profiles) -> Self:
-        """Return the bundle for comparisons with one enrolled profile, whose recordings are the only deployment.
+        """Return a copy of the bundle for comparisons with a single enrolled profile, if nobody else is enrolled.
 
-        The bundle is adapted to the domain of these recordings. Its calibrations and points are those whose keys end
-        in ``|undeployed`` (`UNDEPLOYED`): they were fitted to trials of profiles that are alone in their deployment.
-        Without such keys, as after `deployed`, the bundle itself is returned.
+        The copy is adapted to the domain of the recordings of this profile. Its calibrations and operating points are
+        those whose keys end in ``|undeployed`` (`UNDEPLOYED`); they were measured on comparisons with single profiles.
+        If there are no such keys, as after `deployed`, the bundle itself is returned.
+
+        Parameters
+        ----------
+        enrolled : the profile
         """
         calibrations = _only_undeployed(self.calibrations)
         points = _only_undeployed(self.points)
@@ -197,18 +214,18 @@ class Bundle(BaseScorer, Estimator):
         question: Question | QuestionArguments | None = None,
         pairs: ArrayLike | None = None,
     ) -> Answer:
-        """Answer a question about all pairs (profiles, tests), or about a list of trials.
+        """Answer a question, such as "same speaker?", about all pairs of profiles and tests, or about a list of trials.
 
-        The answer holds log-likelihoods of hypotheses, LLRs and posteriors. They are calibrated if the bundle has a
+        The answer contains log-likelihoods of hypotheses, LLRs and posteriors. They are calibrated if the bundle has a
         calibration for the question; otherwise `Answer.calibrated` is False. The answer to a trial does not depend on
-        the other trials. The classes of a profile are used as known classes, as in `informed`, if all of its named
-        classes are enrolled in the deployment.
+        the other trials. If the classes that a profile names, such as its phrase, are enrolled after `deployed`, they
+        are used as known classes, see `informed`.
 
         Parameters
         ----------
         enrol, test : Profiles, or arrays of single raw vectors
-        question : a `Question`, or the keyword arguments that make one; None: "same in every view?"
-        pairs : (n, 2) row of a profile and row of a test; None: all
+        question : a `Question`, or a dict of its keyword arguments; None: "same in every view?"
+        pairs : (n, 2) row of the profile and row of the test of each trial; None: all pairs
         """
         profiles, tests = profiles_of_both_sides(self, enrol, test)
         asked = make_question(question, {})
@@ -266,9 +283,14 @@ class Bundle(BaseScorer, Estimator):
         near_matches: NearMatches | None,
         measures: Measures,
     ) -> tuple[LogLikelihoods, LogLikelihoods]:
-        """Return the log-likelihoods of hypotheses, and those without the outlier probability of the calibration.
+        """Return the calibrated log-likelihoods of hypotheses, with and without outliers.
 
-        Without a calibration for the question, both are uncalibrated.
+        Without a calibration for the question, both results are the uncalibrated log-likelihoods.
+
+        Returns
+        -------
+        log-likelihoods in which a trial is an outlier, which carries no information, with the calibration's probability
+        log-likelihoods under the assumption that no trial is an outlier
         """
         calibrator = self.calibration(question)
         # a calibrator needs each view alone, including hypotheses that are given to be false
@@ -294,10 +316,14 @@ class Bundle(BaseScorer, Estimator):
     def informed(
         self, question: Question | None = None, profiles: Profiles | None = None
     ) -> Question:
-        """Return the question with `known` set to the views in which the classes of the trials are enrolled by name.
+        """Return the question with its known views set.
 
-        profiles : enrolled profiles of the trials, which must all have the same known views; None: use all enrolled
-            classes
+        A view is known if the classes that the profiles name in it, such as their phrases, are enrolled by name.
+
+        Parameters
+        ----------
+        question : question without known views; None: "same in every view?"
+        profiles : profiles of the trials, which must all have the same known views; None: use all enrolled classes
         """
         asked = question or Question()
         if profiles is None:
@@ -306,15 +332,15 @@ class Bundle(BaseScorer, Estimator):
         questions = [informed for informed, _ in self._informed_rows(asked, profiles)]
         if len(questions) != 1:
             raise ParameterError(
-                f"only some of these {len(profiles)} profiles belong to classes enrolled in the deployment: pass one "
-                "profile, or profiles with the same known views"
+                f"some of these {len(profiles)} profiles name classes (such as phrases) that are enrolled, and others "
+                "do not: pass one profile, or profiles of one of these kinds"
             )
         return questions[0]
 
     def _informed_rows(
         self, question: Question, profiles: Profiles
     ) -> list[tuple[Question, IntArray]]:
-        """Group the profiles by known views; return the question and the profile rows of each group."""
+        """Group profiles by their known views; return (question with these views, rows of the profiles) per group."""
         classes = deployed_classes(self.fitted_scorer, question, self.views)
         rows: dict[tuple[str, ...], list[IntArray]] = {}
         questions: dict[tuple[str, ...], Question] = {}
@@ -326,9 +352,9 @@ class Bundle(BaseScorer, Estimator):
         return [(questions[key], np.sort(np.concatenate(groups))) for key, groups in rows.items()]
 
     def _with_known(self, question: Question, views: Sequence[str]) -> Question:
-        """Return the question with `views` as known views.
+        """Return the question with `views` as its known views.
 
-        Return the question unchanged if the bundle is calibrated, but not for these known views.
+        If the bundle has calibrations, but none for these known views, the question is returned unchanged.
         """
         if not views:
             return question
@@ -337,20 +363,21 @@ class Bundle(BaseScorer, Estimator):
         return informed if is_calibrated else question
 
     def calibration(self, question: Question | None = None) -> Calibrator | None:
-        """Return the calibration for a question, or None."""
+        """Return the calibration for a question (None: "same in every view?"), or None if there is none."""
         return (self.calibrations or {}).get(question_key(question or Question(), self.views))
 
     def outlier_probability(self, question: Question | None = None) -> float:
-        """Return the outlier probability of the calibration for a question; 0 without a calibration."""
+        """Return the probability of an outlier in the calibration for a question; 0 without a calibration."""
         calibration = self.calibration(question)
         if calibration is None:
             return 0.0
         return calibration.outlier_probability_
 
     def operating_points(self, question: Question | None = None) -> list[OperatingPoint]:
-        """Return the operating points that were measured for a question.
+        """Return the operating points that were measured for a question, the default first.
 
-        If it has a countermeasure, points without thresholds per view are left out: they were measured without spoofs.
+        For a question with a countermeasure, only points with a threshold per view are returned, because the others
+        were measured without spoofs.
         """
         asked = question or Question()
         points = (self.points or {}).get(question_key(asked, self.views), ())
@@ -365,10 +392,13 @@ class Bundle(BaseScorer, Estimator):
         /,
         **options: Any,
     ) -> OperatingPoint:
-        """Return the operating point for a question: the default point of the model, or one chosen by options.
+        """Return the operating point for a question: the default point of the model, or the point that options choose.
 
-        profiles : enrolled profiles of the trials, see `informed`
-        options : options of `mvplda.decisions.point_for`, such as ``far``
+        Parameters
+        ----------
+        question : None: "same in every view?"
+        profiles : profiles of the trials, see `informed`
+        options : options of `mvplda.decisions.point_for`, such as ``far=0.01``
         """
         question = self.informed(question, profiles)
         points = self.operating_points(question)
@@ -379,7 +409,7 @@ class Bundle(BaseScorer, Estimator):
 
     @property
     def views(self) -> tuple[str, ...]:
-        """Base views of the hypotheses."""
+        """Base views of the model, such as speaker and phrase, without nuisance views: hypotheses are about these."""
         scorer = self.fitted_scorer
         base = base_columns(tuple(scorer.views_))
         return tuple(view for view in base if view not in scorer.nuisance_views)
@@ -408,10 +438,12 @@ class Bundle(BaseScorer, Estimator):
 
     def check_state(self) -> None:
         if not isinstance(self.card or {}, Mapping):
-            raise ParameterError(f"the card of a bundle must be a dict; got {self.card!r:.100}")
+            raise ParameterError(
+                f"the card of a bundle, which describes the model, must be a dict; got {self.card!r:.100}"
+            )
         if not isinstance(self.extractor or "", str):
             raise ParameterError(
-                f"the extractor of a bundle must be a name; got {self.extractor!r:.100}"
+                f"the extractor of a bundle must be a name (text); got {self.extractor!r:.100}"
             )
         scorer = self.fitted_scorer
         check_width(self, self.width_in)
@@ -419,7 +451,8 @@ class Bundle(BaseScorer, Estimator):
         check_finite(self, prepared)
         if prepared.shape[1] != scorer.width_in:
             raise DataError(
-                f"the preprocessing returns vectors of {prepared.shape[1]} columns, the scorer takes {scorer.width_in}"
+                f"preprocessing and scorer of the bundle do not fit: the preprocessing returns vectors of "
+                f"{prepared.shape[1]} columns, and the scorer takes {scorer.width_in}"
             )
         super().check_state()
 
@@ -450,12 +483,18 @@ class Bundle(BaseScorer, Estimator):
         )
 
     def check_extractor(self, extractor: str | None, where: str) -> None:
-        """Raise an error if vectors are of another extractor than the scorer; warn if their extractor is unknown."""
+        """Raise `DataError` if vectors are of another extractor than the model; warn if their extractor is unknown.
+
+        Parameters
+        ----------
+        extractor : extractor of the vectors; None: unknown
+        where : name of the vectors in messages, such as their file
+        """
         if self.extractor is not None:
             check_same_extractor("the model", self.extractor, where, extractor)
 
     def describe(self) -> Json:
-        """Return a description of the bundle and of its scorer in plain values."""
+        """Return a description of the bundle and its scorer (settings, calibrations, points, card) as plain values."""
         description = {
             "preprocessing": [type(step).__name__ for _, step in self._steps()],
             "width": self.width_in,
@@ -478,7 +517,7 @@ class Bundle(BaseScorer, Estimator):
 
     @property
     def fitted_scorer(self) -> BaseScorer:
-        """Fitted scorer; raises an error if it is missing or not fitted."""
+        """Fitted scorer; raises an error if the scorer is missing or not fitted."""
         scorer = self._scorer()
         # faster than scikit-learn's check, which goes through all attributes
         if not hasattr(scorer, "views_"):
@@ -486,17 +525,20 @@ class Bundle(BaseScorer, Estimator):
         return scorer
 
     def _scorer(self) -> BaseScorer:
+        """Return the scorer, which may not be fitted; raise `ParameterError` if it is missing."""
         scorer: BaseScorer = self.scorer
         if not isinstance(scorer, BaseScorer):
             raise ParameterError(
-                f"a bundle needs a scorer, MultiviewPLDA for example; got {type(scorer).__name__}"
+                f"a bundle needs a scorer, such as MultiviewPLDA(); got {type(scorer).__name__}"
             )
         return scorer
 
     def _steps(self) -> list[tuple[str, Step]]:
+        """Return (name, transformer) of each preprocessing step."""
         return [] if self.preprocessing is None else self.preprocessing.steps
 
     def _plain_points(self) -> Json:
+        """Return the operating points by question key, as plain values."""
         return {
             key: [point.to_dict() for point in points]
             for key, points in (self.points or {}).items()
@@ -504,7 +546,7 @@ class Bundle(BaseScorer, Estimator):
 
 
 def _only_undeployed(entries: Mapping[str, V] | None) -> dict[str, V]:
-    """Return the entries for comparisons with a single profile (`Bundle.paired`), with plain question keys."""
+    """Return the entries for `Bundle.paired`, under their question keys without ``|undeployed``."""
     suffix = f"|{UNDEPLOYED}"
     return {
         key.removesuffix(suffix): entry
@@ -514,12 +556,12 @@ def _only_undeployed(entries: Mapping[str, V] | None) -> dict[str, V]:
 
 
 def _without_undeployed(entries: Mapping[str, V] | None) -> dict[str, V] | None:
-    """Return all entries except those for comparisons with a single profile (`Bundle.paired`)."""
+    """Return the entries by question key without those for `Bundle.paired`."""
     if entries is None:
         return None
     return {key: entry for key, entry in entries.items() if not key.endswith(f"|{UNDEPLOYED}")}
 
 
 def _on_host(X: ArrayLike) -> ArrayLike:
-    """Return tensors as arrays for scikit-learn; arrays and tables stay as they are."""
+    """Return a tensor as a NumPy array, which scikit-learn requires; arrays and tables are unchanged."""
     return to_host(X) if is_torch(X) else X

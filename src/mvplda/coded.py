@@ -14,11 +14,13 @@ from ._typing import BoolArray
 
 @dataclass(frozen=True, eq=False)
 class Coded:
-    """Array of repeated text, such as the ids of millions of trials: distinct names, and one code per entry.
+    """Array (n,) of repeated text, such as the ids of millions of trials, stored as distinct names and codes.
 
-    NumPy functions, ``==``, ``[...]`` and `tolist` treat it as an (n,) array of text.
+    NumPy functions, ``==``, ``[...]`` and `tolist` treat it as an array of text.
 
-    names : (k,) distinct text
+    Parameters
+    ----------
+    names : (k,) distinct texts; some may have no entry
     codes : (n,) index into `names` of each entry
     """
 
@@ -27,7 +29,7 @@ class Coded:
 
     @classmethod
     def of(cls, values: ArrayLike | Coded) -> Coded:
-        """Encode an array of text; return a `Coded` unchanged."""
+        """Return an array of text as `Coded`; a `Coded` is returned unchanged."""
         if isinstance(values, Coded):
             return values
         array = np.asarray(values, dtype=np.str_)
@@ -69,10 +71,13 @@ class Coded:
         return list(map(self.names.tolist().__getitem__, self.codes.tolist()))
 
     def isin(self, names: Iterable[str]) -> BoolArray:
-        """Return a mask of the entries that are among these names."""
+        """Return the (n,) mask of the entries that are among these names."""
         return np.asarray(np.isin(self.names, list(names))[self.codes])
 
     def renamed(self, names: Sequence[str]) -> Coded:
-        """Replace each name by another; equal names are merged."""
+        """Return the array with each of its k names replaced; names that become equal are merged.
+
+        names : (k,) new names in the order of the old names
+        """
         table = Coded.of(names)
         return Coded(table.names, table.codes[self.codes])

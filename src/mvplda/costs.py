@@ -1,4 +1,4 @@
-"""Detection costs: costs of misses and false alarms, prior of targets, and presets of public evaluations."""
+"""Detection costs: the cost of a miss and of a false alarm with a prior of targets, and presets of evaluations."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ Rates = TypeVar("Rates", float, FloatArray)
 
 @dataclass(frozen=True)
 class DetectionCost:
-    """Costs of both errors and prior of targets.
+    """Detection cost: the cost of a miss, the cost of a false alarm, and the prior probability of a target.
 
+    Parameters
+    ----------
     name : name in tables
     prior : probability that a trial is a target, in (0, 1)
-    miss_cost, false_alarm_cost : positive; C_miss and C_fa where NIST writes them
+    miss_cost, false_alarm_cost : positive costs of a single error, C_miss and C_fa in NIST's terms
 
     Examples
     --------
@@ -38,7 +40,7 @@ class DetectionCost:
         costs = (self.miss_cost, self.false_alarm_cost)
         if not 0 < self.prior < 1 or not all(0 < cost < math.inf for cost in costs):
             raise ParameterError(
-                f"expected a prior of targets in (0, 1), and costs that are positive and finite; got {self}"
+                f"expected a prior of targets (P_target) in (0, 1), and positive finite costs; got {self}"
             )
 
     def __str__(self) -> str:
@@ -46,27 +48,27 @@ class DetectionCost:
 
     @property
     def miss_weight(self) -> float:
-        """Normalised cost of missing every target."""
+        """Normalised cost of a miss rate of 1; the better decision without a score has the normalised cost 1."""
         return max(1.0, 1 / self._ratio)
 
     @property
     def false_alarm_weight(self) -> float:
-        """Normalised cost of accepting every non-target."""
+        """Normalised cost of a false-alarm rate of 1; the better decision without a score has the normalised cost 1."""
         return max(1.0, self._ratio)
 
     @property
     def _ratio(self) -> float:
-        """Ratio of the costs of the two decisions without a score: accept all over reject all."""
+        """Cost of accepting every trial over the cost of rejecting every trial."""
         return self.false_alarm_cost * (1 - self.prior) / (self.miss_cost * self.prior)
 
     @property
     def threshold(self) -> float:
-        """Bayes threshold of natural-log likelihood ratios; scores at or above it are accepted."""
+        """Threshold of calibrated natural-log LLRs with the least expected cost; scores from it on are accepted."""
         log_odds = math.log(self.prior) - math.log1p(-self.prior)
         return math.log(self.false_alarm_cost / self.miss_cost) - log_odds
 
     def at(self, miss: Rates, false_alarm: Rates) -> Rates:
-        """Compute the normalised cost of a miss rate and a false-alarm rate."""
+        """Compute the normalised cost at a miss rate and a false-alarm rate, which may be arrays."""
         return self.miss_weight * miss + self.false_alarm_weight * false_alarm
 
 
@@ -88,7 +90,7 @@ Costs = str | DetectionCost | Iterable[str | DetectionCost]
 
 
 def detection_cost(cost: str | DetectionCost) -> DetectionCost:
-    """Return a preset by name, or parse a triple ``"C_miss,C_fa,P_target"``.
+    """Return a detection cost: a preset by its name, or from a text ``"C_miss,C_fa,P_target"``.
 
     Examples
     --------
@@ -104,14 +106,14 @@ def detection_cost(cost: str | DetectionCost) -> DetectionCost:
         miss_cost, false_alarm_cost, prior = map(float, cost.split(","))
     except (AttributeError, ValueError):
         raise ParameterError(
-            f"unknown cost {cost!r}: expected one of {', '.join(PRESETS)}, "
-            "or a triple C_miss,C_fa,P_target such as 1,1,0.01"
+            f"unknown detection cost {cost!r}: expected one of {', '.join(PRESETS)}, "
+            "or three numbers C_miss,C_fa,P_target such as 1,1,0.01"
         ) from None
     return DetectionCost(cost, prior, miss_cost, false_alarm_cost)
 
 
 def detection_costs(costs: Costs) -> tuple[DetectionCost, ...]:
-    """Return several costs; of equal names only the last is kept."""
+    """Return detection costs from one or more names, texts or records; of costs with equal names, the last counts."""
     if isinstance(costs, str | DetectionCost):
         costs = [costs]
     return tuple({cost.name: cost for cost in map(detection_cost, costs)}.values())

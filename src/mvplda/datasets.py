@@ -1,4 +1,4 @@
-"""Random labelled vectors from a known model, similar to scikit-learn's ``make_...`` functions."""
+"""Random vectors with labels, drawn from a known model, similar to scikit-learn's ``make_...`` functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .models.multiview import MultiviewPLDA
 __all__ = ["make_two_views"]
 
 ENROLLED, TESTED = 3, 2
-"""Vectors per held-out speaker and phrase for the profile, and for tests."""
+"""Number of vectors per held-out speaker and phrase that are enrolled, and number that are tests."""
 
 Labels = dict[str, IntArray]
 """Class numbers by view."""
@@ -30,11 +30,11 @@ def make_two_views(
     held_out: int | None = None,
     random_state: RandomState = None,
 ) -> tuple[Any, ...]:
-    """Generate vectors with speaker and phrase labels from a two-view model.
+    """Draw vectors with labels of speaker and phrase from a random two-view model.
 
     Parameters
     ----------
-    n_speakers, n_phrases : numbers of classes; every combination of speaker and phrase occurs
+    n_speakers, n_phrases : numbers of speakers and phrases; every speaker says every phrase
     n_each : number of vectors per speaker and phrase
     dimension : width of the vectors
     ranks : ranks of the speaker loading and of the phrase loading
@@ -44,12 +44,12 @@ def make_two_views(
     Returns
     -------
     X : (n_speakers * n_phrases * n_each, dimension)
-    labels : {"speaker": numbers, "phrase": numbers}
+    labels : {"speaker": numbers, "phrase": numbers}, (n,) each
     unseen : only with `held_out`: a Bunch with the data of the additional speakers
         enrol, enrol_labels : three vectors per speaker and phrase, and their labels
-        ids : profile of every vector of `enrol`, one profile per speaker and phrase: ``enrol(X, ids)``
-        test, test_labels : two further vectors per speaker and phrase, and their labels
-        truth : the model that generated all vectors
+        ids : profile of each vector of `enrol`, for ``model.enrol(enrol, ids)``; one profile per speaker and phrase
+        test, test_labels : two other vectors per speaker and phrase, and their labels
+        truth : the model that all vectors are drawn from
 
     Examples
     --------
@@ -61,7 +61,8 @@ def make_two_views(
     least = 1 if held_out is None else ENROLLED + TESTED
     if min(n_speakers, n_phrases, dimension, held_out or 1) < 1 or n_each < least:
         raise ParameterError(
-            f"sizes must be at least 1, and n_each at least {least}; got n_each={n_each}"
+            f"n_speakers, n_phrases, dimension and held_out must be at least 1, and n_each at least {least}; got "
+            f"{n_speakers}, {n_phrases}, {dimension}, {held_out} and n_each={n_each}"
         )
     truth = known_model(random_state, dimension, ranks)
     shape = (n_speakers + (held_out or 0), n_phrases, n_each)
@@ -94,7 +95,11 @@ def make_two_views(
 def known_model(
     random_state: RandomState = None, dimension: int = 100, ranks: tuple[int, int] = (20, 20)
 ) -> MultiviewPLDA:
-    """Return a two-view model with random loadings and noise variances; phrases are further apart than speakers."""
+    """Return a two-view model with random loadings and noise variances; phrases differ more than speakers.
+
+    dimension : number of columns of the vectors
+    ranks : ranks of the speaker loading and of the phrase loading
+    """
     rng = np.random.default_rng(random_state)
     sizes = {"speaker": (0.6, ranks[0]), "phrase": (1.0, ranks[1])}
     loadings = {

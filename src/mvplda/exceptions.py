@@ -32,19 +32,19 @@ A fit that stops at ``max_iter`` warns with scikit-learn's own ``ConvergenceWarn
 
 
 class MvpldaError(Exception):
-    """Base of every error of this package."""
+    """Base class of all errors of this package."""
 
 
 class DataError(MvpldaError, ValueError):
-    """The vectors cannot be used as they are."""
+    """Vectors cannot be used: they contain NaN, have the wrong dimension, or are too few."""
 
 
 class AudioError(DataError):
-    """A sound file, or a part of it, cannot be used.
+    """A sound file, or a segment of it, cannot be used.
 
     Attributes
     ----------
-    reason : code for programs: "unreadable", "too_long" or "no_speech" (all samples are zero)
+    reason : code of the reason: "unreadable", "too_long" or "no_speech" (all samples are zero)
     """
 
     def __init__(self, message: str, reason: str = "unreadable") -> None:
@@ -53,7 +53,7 @@ class AudioError(DataError):
 
 
 class LabelError(MvpldaError, ValueError):
-    """The labels cannot be used as they are."""
+    """Labels cannot be used: a view is unknown, or a label is missing, contradictory or of the wrong length."""
 
 
 class ParameterError(MvpldaError, ValueError):
@@ -61,15 +61,15 @@ class ParameterError(MvpldaError, ValueError):
 
 
 class DesignTooLargeError(MvpldaError, ValueError):
-    """The exact posterior of this design does not fit in memory."""
+    """The exact solution for these labels and ranks does not fit into memory."""
 
 
 class NumericalError(MvpldaError, ArithmeticError):
-    """The result of a computation is not finite."""
+    """The result of a computation is NaN or infinite."""
 
 
 class FileFormatError(MvpldaError, ValueError):
-    """A file is truncated, of another kind, or of a newer version."""
+    """A file is damaged, of another format, or of a newer version."""
 
 
 class FetchError(MvpldaError):
@@ -77,11 +77,11 @@ class FetchError(MvpldaError):
 
 
 class MissingExtraError(MvpldaError, ImportError):
-    """An optional dependency is not installed."""
+    """An optional package, which an extra such as ``mvplda[audio]`` installs, is missing."""
 
 
 class MvpldaWarning(UserWarning):
-    """Base of every warning of this package."""
+    """Base class of all warnings of this package."""
 
 
 class RankCappedWarning(MvpldaWarning):
@@ -89,15 +89,15 @@ class RankCappedWarning(MvpldaWarning):
 
 
 class UnidentifiableViewWarning(MvpldaWarning):
-    """The labels do not separate a view from another view or from the noise."""
+    """The effect of a view cannot be separated from that of another view, or from the noise, by these labels."""
 
 
 class DisconnectedDesignWarning(MvpldaWarning):
-    """The vectors form groups that share no class of two views, whose effects are then confounded."""
+    """The data fall into parts that share no class of a view, so that the effects of views cannot be separated."""
 
 
 class UnlabelledWarning(MvpldaWarning):
-    """Some vectors have no label; each of them is a class of its own."""
+    """Some vectors have no label; each of these vectors becomes a class of its own."""
 
 
 class UnknownExtractorWarning(MvpldaWarning):
@@ -105,7 +105,7 @@ class UnknownExtractorWarning(MvpldaWarning):
 
 
 class FewSpeakersWarning(MvpldaWarning):
-    """A calibration was trained on so few speakers that it may be wrong for others."""
+    """A calibration was trained on few speakers, so that it may be wrong for other speakers."""
 
 
 class ReversedScoresWarning(MvpldaWarning):
@@ -113,12 +113,12 @@ class ReversedScoresWarning(MvpldaWarning):
 
 
 class ConstantLayerWarning(MvpldaWarning):
-    """The units of a layer are almost constant over frames, so that the layers above it cannot learn."""
+    """The outputs of a network's layer hardly change from frame to frame, so that later layers cannot learn."""
 
 
 class UnknownClassWarning(MvpldaWarning):
-    """Some claimed classes were not seen in training."""
+    """Some claimed classes, such as phrases, were not among the classes of training; these claims are ignored."""
 
 
 class MissingPicturesWarning(MvpldaWarning):
-    """Pictures were left out, because the plotting library is not installed."""
+    """Pictures of a report were left out, because matplotlib is not installed."""

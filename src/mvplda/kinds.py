@@ -1,4 +1,4 @@
-"""Kinds of trials: the views in which enrolment and test agree.
+"""Kinds of trials, such as target and nontarget: the views in which enrolment and test agree.
 
 With one view a trial is ``target`` or ``nontarget``. With two views, speaker and phrase, the kinds are
 TC (target speaker, correct phrase), TW (target, wrong phrase), IC (impostor, correct phrase) and IW.
@@ -28,16 +28,18 @@ from .coded import Coded
 from .exceptions import DataError, LabelError
 
 Kinds = Mapping[str, ArrayLike] | ArrayLike
-"""Masks by kind, the name of the kind of each trial, or a mask of the targets."""
+"""Kinds of trials: masks of the trials by kind, or the name of the kind of each trial, or a mask of the targets."""
 
 SPOOF = "spoof"
 """Kind of trial and hypothesis: a synthetic imitation of the target."""
 TARGET, NONTARGET = "target", "nontarget"
 """Kinds of trials of a single view."""
 TARGETS = ("TC", TARGET)
+"""Kinds of targets, for two views and for one."""
 NONTARGETS = ("IW", "IC", "TW", NONTARGET, SPOOF)
 """Kinds of non-targets, in the order of the rows of a table."""
 NOTHING_SAME = "none"
+"""Kind of trial, of three or more views, in which no view agrees."""
 KIND_WORDS = {
     "TC": "right speaker, right phrase",
     "TW": "right speaker, wrong phrase",
@@ -53,11 +55,14 @@ SPELLINGS = {
         ("imp", "non", "non-target", "imposter", "impostor", "false", "0", "-1"), "nontarget"
     ),
 }
-"""Kinds by their lower-case spellings in lists of trials."""
+"""Kind of trial by its lower-case spelling in lists of trials."""
 
 
 def kinds_by_pattern(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
-    """Return the kind of each pattern of same and different views; the first is all the same."""
+    """Return the kind of trial for each combination of agreeing and different views.
+
+    The keys are tuples with one bool per view, True if both sides agree; the first key has True for all views.
+    """
     names = {}
     for same in product((True, False), repeat=len(views)):
         name = "+".join(compress(views, same)) or NOTHING_SAME
@@ -70,7 +75,11 @@ def kinds_by_pattern(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
 
 
 def recognised_kinds(names: Iterable[str]) -> set[str]:
-    """Return the names that are kinds: target, TC, spoof ..., patterns such as ``speaker+channel``, and their views."""
+    """Return those of the names that are kinds of trials.
+
+    Kinds are target, TC, spoof and the like, combinations of views such as ``speaker+channel`` or ``none``, and the
+    single views that occur in such a combination.
+    """
     listed = set(names)
     shared = {name for name in listed if "+" in name or name == NOTHING_SAME}
     shared = {name for name in shared if all(view[:1].isalpha() for view in name.split("+"))}
@@ -81,12 +90,12 @@ def recognised_kinds(names: Iterable[str]) -> set[str]:
 def trial_kinds(
     enrol: Mapping[str, ArrayLike], test: Mapping[str, ArrayLike]
 ) -> dict[str, BoolArray]:
-    """Return masks (enrol, test) of the kinds of all pairs of enrolments and tests, targets first.
+    """Return a mask (enrolments, tests) of the pairs of each kind of trial, targets first.
 
     Parameters
     ----------
     enrol, test : mapping
-        Labels by view; both sides have the same views, and the first is the speaker.
+        Labels of the enrolments, and of the tests, by view. Both have the same views; the first is the speaker.
 
     Examples
     --------
@@ -103,7 +112,8 @@ def trial_kinds(
     same = [_agreement(enrol[view], test[view], view) for view in views]
     if len({mask.shape for mask in same}) > 1:
         raise LabelError(
-            f"every view must label every trial; got shapes {[mask.shape for mask in same]} of {views}"
+            f"all views must have the same number of labels per side; the pairs of labels have the shapes "
+            f"{[mask.shape for mask in same]} for the views {views}"
         )
     kinds = {}
     for pattern, kind in kinds_by_pattern(views).items():
@@ -113,12 +123,13 @@ def trial_kinds(
 
 
 def _agreement(enrol: ArrayLike, test: ArrayLike, view: str) -> BoolArray:
-    """Return the (enrol, test) mask of equal labels in one view."""
+    """Return the mask (enrolments, tests) of the pairs with equal labels in one view."""
     enrol_labels = np.asarray(enrol)
     test_labels = np.asarray(test)
     if enrol_labels.ndim != 1 or test_labels.ndim != 1:
         raise LabelError(
-            f"expected flat lists of labels of view {view!r}; got shapes {enrol_labels.shape} and {test_labels.shape}"
+            f"the labels of view {view!r} must be lists with one label per enrolment and per test; got the shapes "
+            f"{enrol_labels.shape} and {test_labels.shape}"
         )
     if enrol_labels.dtype.kind == test_labels.dtype.kind != "O":
         # Comparing codes is faster than comparing text.
@@ -129,7 +140,10 @@ def _agreement(enrol: ArrayLike, test: ArrayLike, view: str) -> BoolArray:
 
 
 def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, BoolArray]:
-    """Return masks by kind, given masks, the name of the kind of each trial, or a mask of the targets."""
+    """Return kinds of trials, in any of the forms of `Kinds`, as masks by kind.
+
+    shape : shape of the scores, which all masks must have
+    """
     if isinstance(kinds, Mapping):
         masks = {str(kind): np.asarray(mask) for kind, mask in kinds.items()}
     elif not isinstance(kinds, Coded) and np.asarray(kinds).dtype == bool:
@@ -153,7 +167,7 @@ def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, BoolArray]:
 
 
 def target_kind(kinds: Mapping[str, object]) -> str:
-    """Return the kind of the targets: TC, target, or the same in every view."""
+    """Return the kind of the targets among these kinds: TC, target, or the combination of all views."""
     names = [*TARGETS]
     if any(kind == NOTHING_SAME or "+" in kind for kind in kinds):
         shared = [kind for kind in kinds if kind not in (NOTHING_SAME, *NONTARGETS)]
@@ -162,7 +176,8 @@ def target_kind(kinds: Mapping[str, object]) -> str:
         if name in kinds:
             return name
     raise DataError(
-        f"no kind of trial among {list(kinds)} is TC, target or the same in every view: rename the kind of the targets"
+        f"none of the kinds of trials {list(kinds)} is that of targets: name it TC, target, or by all views, such as "
+        "speaker+channel"
     )
 
 

@@ -1,8 +1,8 @@
-"""Encoding of labels in any form as integer codes, one column per view.
+"""Encoding of labels of any type as integer codes, one column per view.
 
-A *base view* is a column of the labels. An *interaction view* ``"a:b"`` has a class for every combination of classes of
-its base views that occurs. A missing label (None, NaN, or empty text) is a class of its own with that one vector: such
-*anonymous* classes are numbered after the named ones.
+A *base view* is a column of the labels, such as the speaker. An *interaction view* ``"a:b"`` has a class for each
+combination of classes of the base views a and b that occurs. A vector without a label (None, NaN, or empty text) is a
+class of its own. Such *anonymous* classes are numbered after the named classes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["label_rows"]
 
 @dataclass(frozen=True)
 class ViewClasses:
-    """The classes of one view.
+    """Classes of one view.
 
-    names : named classes in sorted order (base views only, else empty)
-    anonymous : number of classes without a name (missing labels), which come last
-    cells : (n_classes, n_base_views) class numbers of the base views (interaction views only)
+    names : names of the classes, sorted; empty for an interaction view
+    anonymous : number of classes without a name, one per vector without a label, which are numbered last
+    cells : (classes, base views) for an interaction view: number of the class in each of its base views; else None
     """
 
     names: Names
@@ -41,21 +41,24 @@ class ViewClasses:
 
 
 Classes = dict[str, ViewClasses]
-"""Classes of every view, by its name."""
+"""Classes of each view, by the name of the view."""
 
 
 def interaction(cells: IntArray) -> ViewClasses:
-    """Return the classes of an interaction view, given the base-view class numbers of each."""
+    """Return the classes of an interaction view.
+
+    cells : (classes, base views) number of each class in the base views
+    """
     return ViewClasses(np.empty(0, dtype=np.int64), 0, cells)
 
 
 @dataclass(frozen=True)
 class LabelTable:
-    """Class number of every vector in every view, and the classes that the numbers refer to.
+    """Number of the class of each of n vectors in each view.
 
     views : the requested views, in order
-    classes : classes of every view, and of every base column that a view needs
-    codes : (n,) class numbers for every key of ``classes``
+    classes : classes of the views, and of the base views of interactions
+    codes : (n,) numbers of the classes, for each key of `classes`
     """
 
     views: Views
@@ -72,7 +75,7 @@ def parts_of(view: str) -> Views:
 
 
 def base_columns(views: Sequence[str]) -> Views:
-    """Return the label columns that the views need, in order of first mention."""
+    """Return the base views of several views, each once, in the order in which they occur first."""
     return tuple(dict.fromkeys(column for view in views for column in parts_of(view)))
 
 
@@ -90,23 +93,24 @@ RESERVED_VIEWS = {
     "ic": "a kind of trial",
     "iw": "a kind of trial",
 }
-"""Names that no view may have in any case, because results, files and trial lists use them, with their meanings."""
+"""Names that no view may have, in capital or small letters, because results or files use them; with their meanings."""
 
 JOINING = {
     "+": "joins the views of a hypothesis",
     "|": "separates the parts of a question",
 }
-"""Characters that no view's name may contain, with their purposes."""
+"""Characters that the name of a view may not contain, with their purposes."""
 
 
 def check_view_names(views: Sequence[str]) -> None:
-    """Raise `LabelError` if a view's name is invalid, reserved or ambiguous in results, or two views are the same."""
+    """Raise `LabelError` if the name of a view is invalid or reserved, or if two views are the same."""
     checked: set[frozenset[str]] = set()
     for view in views:
         columns = str(view).split(":")
         if not isinstance(view, str) or not all(columns) or len(set(columns)) < len(columns):
             raise LabelError(
-                f"a view's name must be a non-empty string, or different names joined by ':'; got {view!r}"
+                "the name of a view must be text that is not empty, or different names joined by ':' for an "
+                f"interaction; got {view!r}"
             )
         for column in columns:
             _check_view_name(column)
@@ -116,11 +120,15 @@ def check_view_names(views: Sequence[str]) -> None:
 
 
 def check_no_interactions(views: Sequence[str], model: str) -> None:
-    """Raise `LabelError` for an interaction among the views of a model that has none."""
+    """Raise `LabelError` if one of the views is an interaction.
+
+    model : name of the model, which does not support interactions, for the error
+    """
     for view in views:
         if ":" in view:
             raise LabelError(
-                f"a {model} has no interactions; got the view {view!r}. Name its base views, or use MultiviewPLDA"
+                f"a {model} does not support interactions such as the view {view!r}: pass its base views, or use "
+                "MultiviewPLDA"
             )
 
 
@@ -129,22 +137,22 @@ def _check_view_name(name: str) -> None:
     meaning = RESERVED_VIEWS.get(name.lower())
     if meaning is not None:
         raise LabelError(
-            f"a view cannot be called {name!r}, which stands for {meaning}: rename the column of labels"
+            f"a view cannot be called {name!r}, because this name stands for {meaning}: rename the column of labels"
         )
     for character, purpose in JOINING.items():
         if character in name:
             raise LabelError(
-                f"a view cannot be called {name!r}: {character!r} {purpose}; rename the column of labels"
+                f"a view cannot be called {name!r}, because {character!r} {purpose}: rename the column of labels"
             )
     if name != name.strip() or not name.isprintable():
         raise LabelError(
-            f"a view cannot be called {name!r}: a name has no space at its ends, and no tabs or line breaks; rename "
-            "the column of labels"
+            f"a view cannot be called {name!r}, because a name must not begin or end with a space, or contain tabs or "
+            "line breaks: rename the column of labels"
         )
 
 
 def are_named(labels: Labels) -> bool:
-    """Return whether the columns of labels have names."""
+    """Return whether the labels have named columns, as a dict, table or structured array has."""
     return _names_of(labels) is not None
 
 
@@ -161,9 +169,11 @@ def _names_of(labels: Labels) -> list[str] | None:
 
 
 def label_columns(labels: Labels | None, views: Sequence[str] | None) -> dict[str, LabelColumn]:
-    """Return the label columns by name, from a dict, a DataFrame, an Arrow table, a structured array, or an array.
+    """Return the label columns (n,) by name.
 
-    views : views whose columns are returned; None returns all columns, those of an array as ``view0``, ``view1``, ...
+    labels : dict, DataFrame, Arrow table, structured array, or array (n,) or (n, columns)
+    views : views whose base views are returned; the columns of an array are taken in their order. None: return all
+        columns, those of an array as ``view0``, ``view1``, ...
     """
     if labels is None:
         raise LabelError(
@@ -179,29 +189,36 @@ def label_columns(labels: Labels | None, views: Sequence[str] | None) -> dict[st
             array = array[:, None]
         if array.ndim != 2:
             raise LabelError(
-                f"labels as an array must have shape (n,) or (n, n_views); got {array.shape}"
+                f"an array of labels must have the shape (n,) or (n, number of views); got {array.shape}"
             )
         column_names = [f"view{k}" for k in range(array.shape[1])]
         if views is not None:
             column_names = list(base_columns(views))
         if array.shape[1] != len(column_names):
             raise LabelError(
-                f"labels have {array.shape[1]} column(s), the model's views need {len(column_names)}: {column_names}"
+                f"the labels have {array.shape[1]} column(s), but the views of the model need {len(column_names)}: "
+                f"{column_names}"
             )
         columns = dict(zip(column_names, array.T, strict=True))
     if views is None:
         return columns
     for name in base_columns(views):
         if name not in columns:
-            raise LabelError(f"labels have no view {name!r}; they have {sorted(columns)}")
+            raise LabelError(
+                f"the labels have no column for the view {name!r}; their columns are {sorted(columns)}"
+            )
     return {name: columns[name] for name in base_columns(views)}
 
 
 def label_rows(labels: Labels) -> Names:
-    """Return labels as one structured array, with a row per vector and a field per view.
+    """Return labels as one structured array (n,), with a row per vector and a field per view.
 
-    Every estimator of the package accepts it in place of a dict. Unlike a dict it can be indexed by row, which
+    Every estimator of the package accepts the array in place of a dict. Unlike a dict, it can be indexed by row, as
     scikit-learn's searches and splits require.
+
+    Parameters
+    ----------
+    labels : dict of arrays, DataFrame, Arrow table, or array (n,) or (n, columns)
 
     Examples
     --------
@@ -214,7 +231,7 @@ def label_rows(labels: Labels) -> Names:
     shapes = {name: column.shape for name, column in columns.items()}
     if len(set(shapes.values())) != 1 or len(shapes[next(iter(shapes))]) != 1:
         raise LabelError(
-            f"label columns must be one-dimensional and of equal length; got shapes {shapes}"
+            f"columns of labels must be one-dimensional and of equal length; got the shapes {shapes}"
         )
     dtype = [(name, column.dtype) for name, column in columns.items()]
     rows = np.empty(next(iter(shapes.values())), dtype=dtype)
@@ -224,12 +241,12 @@ def label_rows(labels: Labels) -> Names:
 
 
 def encode_labels(labels: Labels | None, views: Sequence[str] | None = None) -> LabelTable:
-    """Number the classes of every view.
+    """Return the classes of each view, and the number of the class of each vector.
 
     Parameters
     ----------
-    labels : dict of arrays, DataFrame, Arrow table, structured array, or array (n,) or (n, n_columns)
-    views : names of base and interaction views; None takes every column
+    labels : dict of arrays, DataFrame, Arrow table, structured array, or array (n,) or (n, columns)
+    views : names of base views and interactions; None: every column is a base view
     """
     if views is not None:
         check_view_names(views)
@@ -237,8 +254,8 @@ def encode_labels(labels: Labels | None, views: Sequence[str] | None = None) -> 
     joined = [name for name in columns if ":" in name]
     if joined:
         raise LabelError(
-            f"a label column cannot be called {joined[0]!r}: names with ':' are interactions, computed from the "
-            "columns of their base views; list it in views, or rename the column"
+            f"a column of labels cannot be called {joined[0]!r}: names with ':' are interactions, which are computed "
+            "from the columns of their base views. Pass the interaction in views, or rename the column"
         )
     names = tuple(columns if views is None else views)
     if not names:
@@ -250,7 +267,7 @@ def encode_labels(labels: Labels | None, views: Sequence[str] | None = None) -> 
     lengths = {name: len(code) for name, code in codes.items()}
     if len(set(lengths.values())) > 1:
         raise LabelError(
-            f"label columns have different lengths: {lengths}. Pass one label per vector and view"
+            f"columns of labels have different lengths: {lengths}. Pass one label per vector and view"
         )
     for view in names:
         if ":" in view:
@@ -260,7 +277,10 @@ def encode_labels(labels: Labels | None, views: Sequence[str] | None = None) -> 
 
 
 def row_keys(columns: Sequence[IntArray]) -> IntArray:
-    """Return one integer per row of several columns of class numbers, which sorts as the row does."""
+    """Return one integer per row (n,) of several columns of class numbers, in the sorting order of the rows.
+
+    Equal rows have equal integers.
+    """
     sizes = [int(column.max(initial=0)) + 1 for column in columns]
     if math.prod(sizes) > 2**62:
         rows = np.stack(columns, axis=1)
@@ -272,13 +292,20 @@ def row_keys(columns: Sequence[IntArray]) -> IntArray:
 
 
 def distinct_rows(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
-    """Return the distinct rows of several columns of class numbers, sorted, and the index of every row among them."""
+    """Return the distinct rows (k, columns) of columns of class numbers, sorted, and the index of each row, (n,)."""
     _, first, inverse = np.unique(row_keys(columns), return_index=True, return_inverse=True)
     return np.stack([column[first] for column in columns], axis=1), inverse.reshape(-1)
 
 
 def distinct(values: Names) -> tuple[Names, IntArray, IntArray]:
-    """Return the distinct values, sorted; the index of every value among them; and the count of each."""
+    """Return the k distinct ones of n values.
+
+    Returns
+    -------
+    distinct values (k,), sorted
+    index of each value among them (n,)
+    number of times that each distinct value occurs (k,)
+    """
     if values.dtype.kind in "iu" and len(values):
         first = int(values.min())
         last = int(values.max())
@@ -294,13 +321,16 @@ def distinct(values: Names) -> tuple[Names, IntArray, IntArray]:
 
 
 def by_appearance(codes: IntArray) -> IntArray:
-    """Return the codes with classes renumbered in order of appearance, which is independent of their names."""
+    """Return class numbers (n,) that are renumbered in the order in which the classes occur first."""
     _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse.reshape(-1)]
 
 
 def _encode_column(name: str, column: LabelColumn) -> tuple[ViewClasses, IntArray]:
-    """Return the classes of a label column, and the class number of every vector."""
+    """Return the classes of a column of labels, and the number of the class of each vector (n,).
+
+    name : name of the view, for errors
+    """
     array = as_array(column)
     if array.ndim != 1:
         raise LabelError(
@@ -316,7 +346,8 @@ def _encode_column(name: str, column: LabelColumn) -> tuple[ViewClasses, IntArra
         if not one_type:
             kinds = sorted({type(value).__name__ for value in present})
             raise LabelError(
-                f"labels of one view must be all strings or all numbers; those of {name!r} are {kinds}"
+                f"the labels of a view must be all text or all numbers; those of {name!r} are of the types {kinds}: "
+                "convert them to text"
             )
         present = exact_names(present, f"labels of view {name!r}")
     names, inverse, _ = distinct(present)
@@ -328,7 +359,10 @@ def _encode_column(name: str, column: LabelColumn) -> tuple[ViewClasses, IntArra
 
 
 def as_array(column: LabelColumn) -> Names:
-    """Return labels as an array in which None, NaN and numbers beside text keep their types; masked labels are None."""
+    """Return a column of labels as an array (n,).
+
+    None, NaN, and numbers beside text keep their types; masked labels become None.
+    """
     if isinstance(column, np.ma.MaskedArray) and np.ma.is_masked(column):
         present = np.array(column.data, dtype=object)
         present[np.ma.getmaskarray(column)] = None
@@ -347,18 +381,18 @@ def as_array(column: LabelColumn) -> Names:
 
 
 def exact_names(values: Iterable[Any], description: str = "labels") -> Names:
-    """Return names as one array in which whole numbers stay exact.
+    """Return names as an array (n,) in which whole numbers stay exact.
 
-    NumPy would convert whole numbers to floats if some of them exceed int64.
+    NumPy would convert whole numbers to floats if some of them do not fit into int64.
 
-    description : noun for the names in error messages
+    description : name of the values in errors
     """
     names = list(values)
     array = np.asarray(names)
     if array.dtype.kind in "fO" and all(isinstance(value, (int, np.integer)) for value in names):
         if names and (min(names) < 0 or max(names) >= 2**64):
             raise LabelError(
-                f"{description} are too large for 64-bit numbers: convert them to strings"
+                f"{description} are too large for 64-bit numbers: convert them to text"
             )
         return np.asarray(names, dtype=np.uint64)
     return array
@@ -375,7 +409,7 @@ def names_from_file(values: object, view: str) -> Names:
 
 
 def is_missing(array: Names) -> BoolArray:
-    """Return which labels are missing: None, NaN and empty text."""
+    """Return the (n,) mask of the missing labels: None, NaN and empty text."""
     if array.dtype == object:
         return np.array([_no_label(value) for value in array], dtype=bool)
     if array.dtype.kind in "fcMm":

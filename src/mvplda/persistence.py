@@ -1,8 +1,8 @@
-"""Objects in model files: subclasses of `Persistent` register themselves and return their state as arrays and values.
+"""Saving and loading of models and other objects, which are instances of subclasses of `Persistent`.
 
-Every object from a file is checked before it is returned (`restore`): numbers are finite, and `check_state` verifies
-that arrays and values fit each other and give finite results for ordinary input. A failed check raises
-`FileFormatError`.
+The state of an object is a dict of arrays and a dict of plain values. Every object from a file is checked before it is
+returned (`restore`): numbers must be finite, and `check_state` verifies that arrays and values fit each other and give
+finite results for ordinary vectors. A failed check raises `FileFormatError`.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from .exceptions import (
 from .tensor_files import State, Tensors, packed_chunks, unpack
 
 FEATURE_NAMES = "feature_names_in_"
-"""Attribute of estimators that were fitted to a table: the column names, as in scikit-learn."""
+"""Attribute of an estimator that was fitted to a table: the names of its columns, as in scikit-learn."""
 MAX_WIDTH = 2**20
 """Largest number of columns of vectors that a file may require."""
 EXTRACTOR_SUFFIX = ".extractor"
-"""Suffix of the file beside vectors that contains the name of their extractor."""
+"""Suffix of the note beside a file of vectors that contains the name of their extractor."""
 DISPLAY_SETTINGS = ("verbose",)
-"""Settings without influence on results; files do not contain them."""
+"""Names of settings that do not influence results and are not stored in files."""
 REGISTRY: dict[str, type[Persistent]] = {}
 """Subclasses of `Persistent` by name."""
 CLASS_MODULES = (".bundle", ".models.built_in", ".preprocessing")
-"""Modules whose import registers the classes of model files."""
+"""Modules that define the classes of model files; importing them registers these classes in `REGISTRY`."""
 
 
 class Persistent:
-    """Base class of objects that can be saved to a file. Subclasses register themselves by name.
+    """Base class of objects that can be saved to a file. Subclasses are registered by their name.
 
-    The state of an estimator consists of its settings and its fitted attributes (`FITTED`). A class with another state
-    overrides `get_state` and `from_state`.
+    The state of an estimator consists of its settings (constructor arguments) and its fitted attributes (`FITTED`). A
+    class with a different state overrides `get_state` and `from_state`.
     """
 
     KIND: ClassVar[str] = "object"
@@ -59,7 +59,7 @@ class Persistent:
     """Attributes set by fit."""
 
     STORED_KEYS: ClassVar[dict[str, str]] = {}
-    """Keys in files of the settings and fitted attributes that are stored under another name."""
+    """Name in files of each setting or fitted attribute that is stored under another name."""
 
     COMPONENTS: ClassVar[tuple[str, ...]] = ()
     """Attributes set by fit that are dicts of `Persistent` objects."""
@@ -69,7 +69,8 @@ class Persistent:
         registered = REGISTRY.setdefault(cls.__name__, cls)
         if registered.__module__ != cls.__module__:
             raise TypeError(
-                f"a class {cls.__name__} is already registered by {registered.__module__}: choose another name"
+                f"a class with the name {cls.__name__} is already defined in {registered.__module__}: choose another "
+                "name"
             )
         REGISTRY[cls.__name__] = cls
 
@@ -84,7 +85,8 @@ class Persistent:
         for attribute in self.FITTED:
             if not hasattr(self, attribute):
                 raise ParameterError(
-                    f"the {type(self).__name__} is not fitted: it has no {attribute}"
+                    f"the {type(self).__name__} cannot be saved, because it is not fitted (it has no {attribute}): "
+                    "call fit first"
                 )
             value = getattr(self, attribute)
             stored = self.STORED_KEYS.get(attribute, attribute)
@@ -106,7 +108,7 @@ class Persistent:
 
     @classmethod
     def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
-        """Restore an object from its state."""
+        """Return an object with the state that `get_state` returned."""
         names = {stored: name for name, stored in cls.STORED_KEYS.items()}
         restored = cls(**{names.get(key, key): value for key, value in values["settings"].items()})
         fitted = {**values["values"], **arrays}
@@ -117,7 +119,7 @@ class Persistent:
         for attribute in cls.FITTED:
             stored = cls.STORED_KEYS.get(attribute, attribute)
             if stored not in fitted:
-                raise FileFormatError(f"the {cls.__name__} has no {stored}")
+                raise FileFormatError(f"the {cls.__name__} in the file has no value {stored}")
             setattr(restored, attribute, fitted[stored])
         for attribute in cls.COMPONENTS:
             components = {
@@ -128,32 +130,52 @@ class Persistent:
         return restored
 
     def check_state(self) -> None:
-        """Raise an error if the state is inconsistent or gives results that are not finite."""
+        """Raise an error if arrays and values do not fit each other, or give results that are not finite."""
 
     def save(self, path: PathLike) -> None:
-        """Write the object to a ``.safetensors`` file, all or nothing."""
+        """Write the object to a ``.safetensors`` file, atomically.
+
+        Parameters
+        ----------
+        path : the file; an earlier file is replaced
+        """
         arrays, about = state_of(self, Persistent)
         with atomic_write(path) as (temporary,), temporary.open("wb") as file:
             file.writelines(packed_chunks(arrays, about))
 
     @classmethod
     def load(cls, path: PathLike) -> Self:
-        """Read an object of this class from a file; `mvplda.load` reads objects of any class."""
+        """Read an object of this class from a file; `mvplda.load` reads objects of any class.
+
+        Parameters
+        ----------
+        path : file that `save` wrote
+        """
         loaded = load(path)
         if isinstance(loaded, cls):
             return loaded
         name = type(loaded).__name__
         raise FileFormatError(
-            f"{path} holds a {name}, not a {cls.__name__}: use mvplda.load or {name}.load"
+            f"{path} contains a {name}, not a {cls.__name__}: use mvplda.load or {name}.load"
         )
 
     def describe(self) -> Json:
-        """Return the class and the settings as plain values."""
+        """Return the name of the class and the settings as plain values."""
         return {"class": type(self).__name__, "settings": self.get_params(deep=False)}  # type: ignore[attr-defined]
 
 
 def load(path: PathLike) -> Any:
-    """Read an object from a file: a `Bundle`, a scorer, a calibrator or statistics."""
+    """Read an object from a file: a `Bundle`, a scorer, a calibrator or statistics.
+
+    Parameters
+    ----------
+    path : ``.safetensors`` file that the method `save` of an object wrote
+
+    Raises
+    ------
+    FileFormatError
+        The file is damaged, of another format or of a newer version, or its contents do not fit each other.
+    """
     arrays, about = unpack(path)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -164,18 +186,23 @@ def load(path: PathLike) -> Any:
         raise
     except Exception as error:  # values of unknown origin can cause any error
         reason = str(error) or type(error).__name__
+        if isinstance(error, KeyError):
+            reason = f"the value {reason} is missing"
         raise FileFormatError(
-            f"{path} is incomplete, or its contents do not fit: {reason}. If another version of mvplda "
-            "wrote it, create it again"
+            f"{path} cannot be loaded: {reason}. If another version of mvplda wrote the file, create it again with "
+            "this version"
         ) from error
 
 
 def state_of(component: object, kind: type[object]) -> State:
-    """Return the checked state of a component of a class `kind`; the values include the name of its class."""
+    """Return the checked state of an object; its values include the name of its class.
+
+    kind : required base class
+    """
     if not (isinstance(component, Persistent) and isinstance(component, kind)):
         accepted = sorted(name for name, cls in REGISTRY.items() if issubclass(cls, kind))
         raise ParameterError(
-            f"expected one of the classes {accepted} for a file; got a {type(component).__name__}"
+            f"a {type(component).__name__} cannot be saved here; expected an object of one of the classes {accepted}"
         )
     arrays, values = component.get_state()
     try:
@@ -184,7 +211,7 @@ def state_of(component: object, kind: type[object]) -> State:
             _check_component(component, arrays)
     except (MvpldaError, ArithmeticError, np.linalg.LinAlgError) as error:
         raise DataError(
-            f"the {type(component).__name__} is not written, because it could not be loaded again: {error}. Check the "
+            f"the {type(component).__name__} is not saved, because it could not be loaded again: {error}. Check the "
             "vectors that it was fitted to"
         ) from error
     # With the column names, a table in another order is refused after loading too.
@@ -195,17 +222,24 @@ def state_of(component: object, kind: type[object]) -> State:
 
 
 def _check_component(component: Persistent, arrays: Tensors) -> None:
-    """Raise an error for numbers that are not finite, or arrays and values that do not fit each other."""
+    """Raise an error if numbers of an object are not finite, or if its arrays and values do not fit each other.
+
+    arrays : arrays of the object's state
+    """
     for key, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise FileFormatError(
-                f"the array {key} of its {type(component).__name__} holds NaN or infinity"
+                f"the array {key} of the {type(component).__name__} contains NaN or infinity"
             )
     component.check_state()
 
 
 def restore(arrays: Tensors, about: dict[str, Any], kind: type[Any]) -> Any:
-    """Restore a component of a class `kind` from its state."""
+    """Return the checked object with a state that `state_of` returned.
+
+    about : plain values of the state, with the name of the class
+    kind : required base class
+    """
     name = about["class"]
     if name not in REGISTRY:
         for module in CLASS_MODULES:
@@ -215,9 +249,13 @@ def restore(arrays: Tensors, about: dict[str, Any], kind: type[Any]) -> Any:
         load_entry_points("calibrators")
     cls = REGISTRY.get(name)
     if cls is None:
-        raise FileFormatError(f"it contains a {name!r}, which is unknown to this version of mvplda")
+        raise FileFormatError(
+            f"it contains an object of the class {name!r}, which this version of mvplda does not have"
+        )
     if not issubclass(cls, kind):
-        raise FileFormatError(f"it contains a {name}; expected a {kind.__name__}")
+        raise FileFormatError(
+            f"it contains an object of the class {name}; expected a {kind.__name__}"
+        )
     component: Persistent = cls.from_state(arrays, about)
     if FEATURE_NAMES in about:
         _restore_feature_names(component, about[FEATURE_NAMES])
@@ -226,30 +264,35 @@ def restore(arrays: Tensors, about: dict[str, Any], kind: type[Any]) -> Any:
 
 
 def _restore_feature_names(component: Any, names: Any) -> None:
-    """Set the column names of the table that a component was fitted to."""
+    """Set the attribute with the column names of the table that an object was fitted to, after a check."""
     width = getattr(component, "width_in", None) or getattr(component, "n_features_in_", None)
     is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
     if not is_list or len(names) != width:
-        raise FileFormatError(f"expected a list of {width} column names; got {names!r}")
+        raise FileFormatError(
+            f"expected a list of {width} names of columns in feature_names_in_; got {names!r}"
+        )
     component.feature_names_in_ = np.array(names, dtype=object)
 
 
 def check_answers(component: object, answer: Callable[[Array], ArrayLike], width: int) -> None:
-    """Raise an error if a component gives NaN or infinity for two ordinary vectors of this width."""
+    """Raise `FileFormatError` if a function of an object returns NaN or infinity for two ordinary vectors.
+
+    answer : function of vectors (2, width)
+    """
     check_width(component, width)
     check_finite(component, answer(ordinary_vectors(width)))
 
 
 def check_width(component: object, width: int) -> None:
-    """Raise an error if the width of vectors is 0 or larger than that of any extractor."""
+    """Raise `FileFormatError` unless the number of columns that an object takes is from 1 to `MAX_WIDTH`."""
     if not 0 < width <= MAX_WIDTH:
         raise FileFormatError(
-            f"a {type(component).__name__} takes vectors of 1 to {MAX_WIDTH} columns; this one has a width of {width}"
+            f"a {type(component).__name__} must take vectors of 1 to {MAX_WIDTH} columns; this one takes {width}"
         )
 
 
 def check_finite(component: object, answers: ArrayLike) -> None:
-    """Raise an error if the results of a component for ordinary input contain NaN or infinity."""
+    """Raise `FileFormatError` if the results of an object for ordinary vectors contain NaN or infinity."""
     if not np.isfinite(np.asarray(answers)).all():
         raise FileFormatError(
             f"the {type(component).__name__} returns NaN or infinity for typical vectors"
@@ -257,19 +300,27 @@ def check_finite(component: object, answers: ArrayLike) -> None:
 
 
 def ordinary_vectors(width: int) -> Array:
-    """Return two vectors (2, width) with values around 1."""
+    """Return two vectors (2, width) with different values around 1, as input for checks."""
     return np.linspace(0.31, 1.73, 2 * width).reshape(2, width)
 
 
 def put_component(arrays: Tensors, prefix: str, component: object, kind: type[object]) -> Json:
-    """Add the arrays of a component to those of its container, under a prefix, and return its values."""
+    """Add the arrays of a component to `arrays`, those of the object that contains it, and return its plain values.
+
+    prefix : start of the names of the component's arrays, before a slash
+    kind : required base class of the component
+    """
     component_arrays, about = state_of(component, kind)
     arrays.update({f"{prefix}/{name}": array for name, array in component_arrays.items()})
     return about
 
 
 def get_component(arrays: Tensors, prefix: str, about: dict[str, Any], kind: type[Any]) -> Any:
-    """Restore the component that `put_component` stored under a prefix."""
+    """Return the component that `put_component` stored under a prefix.
+
+    about : plain values of the component
+    kind : required base class
+    """
     component_arrays = {
         name[len(prefix) + 1 :]: array
         for name, array in arrays.items()
@@ -279,9 +330,9 @@ def get_component(arrays: Tensors, prefix: str, about: dict[str, Any], kind: typ
 
 
 def json_settings(settings: Json) -> Json:
-    """Return the settings for a file: those that JSON can represent, without `DISPLAY_SETTINGS`.
+    """Return the settings that a file stores: those that JSON can represent, without `DISPLAY_SETTINGS`.
 
-    Callbacks and random generators are omitted.
+    Callbacks and random generators, for example, are left out.
     """
     plain = {}
     for name, value in settings.items():
@@ -300,32 +351,34 @@ def plain_value(value: object) -> Any:
 def check_same_extractor(
     name_a: str, extractor_a: str | None, name_b: str, extractor_b: str | None
 ) -> None:
-    """Raise an error if two sources of vectors have different extractors; warn if one extractor is unknown.
+    """Raise `DataError` if a model and vectors, or two sets of vectors, have different extractors.
+
+    Warns if one of the extractors is unknown.
 
     Parameters
     ----------
-    name_a, name_b : names of a model or of files of vectors, for messages
-    extractor_a, extractor_b : names of their extractors
+    name_a, name_b : descriptions of the model or of the files of vectors, for messages
+    extractor_a, extractor_b : names of their extractors; None if unknown
     """
     if extractor_a == extractor_b:
         return
     if extractor_a and extractor_b:
         raise DataError(
-            f"the extractor of {name_b} is {extractor_b!r}, that of {name_a} {extractor_a!r}: they do not fit. "
-            "Make the vectors of both with the same one"
+            f"the extractor of {name_b} is {extractor_b!r}, and that of {name_a} is {extractor_a!r}: vectors of "
+            "different extractors cannot be compared. Make the vectors of both with the same extractor"
         )
     if extractor_a is None:
         name_a, name_b = name_b, name_a
     warnings.warn(
-        f"{name_a} has the extractor {extractor_a or extractor_b!r}; {name_b} names no extractor (in a file ending in "
-        f"{EXTRACTOR_SUFFIX}): whether they fit cannot be checked",
+        f"the extractor of {name_a} is {extractor_a or extractor_b!r}, and that of {name_b} is unknown (there is no "
+        f"file with the suffix {EXTRACTOR_SUFFIX} beside it): it cannot be checked whether they fit",
         UnknownExtractorWarning,
         stacklevel=3,
     )
 
 
 def toml_pairs(values: Card) -> list[str]:
-    """Return one TOML line ``key = value`` per entry."""
+    """Return one line ``key = value`` of TOML per entry."""
     bare = re.compile(r"[A-Za-z0-9_-]+")
     return [
         f"{key if bare.fullmatch(key) else toml_value(key)} = {toml_value(value)}"
@@ -334,7 +387,7 @@ def toml_pairs(values: Card) -> list[str]:
 
 
 def toml_value(value: object) -> str:
-    """Format a plain value as TOML; a list of tables has one table per line.
+    """Return a plain value as TOML; a list of mappings is written with one mapping per line.
 
     The standard library reads TOML but does not write it.
     """

@@ -46,7 +46,12 @@ LLR = "score (natural-log likelihood ratio)"
 
 
 class Display:
-    """Base class of plots."""
+    """Base class of plots.
+
+    Attributes
+    ----------
+    ax_, figure_ : axes and figure of the plot, after `plot`
+    """
 
     CAPTION = ""
     """Caption of the plot on a report page."""
@@ -55,7 +60,12 @@ class Display:
     figure_: Figure | SubFigure
 
     def plot(self, ax: Axes | None = None) -> Self:
-        """Draw the plot on `ax`, or on the axes of a new figure."""
+        """Draw the plot, and return the display.
+
+        Parameters
+        ----------
+        ax : axes to draw on; None: those of a new figure
+        """
         if ax is None:
             _, ax = need("matplotlib.pyplot").subplots(layout="constrained")
         self._draw(ax)
@@ -64,14 +74,16 @@ class Display:
         return self
 
     def _draw(self, axes: Axes) -> None:
-        """Draw the plot on axes."""
+        """Draw the plot on these axes."""
         raise NotImplementedError
 
 
 class _ScoreDisplay(Display):
     """Base class of plots of scores by kind of trial.
 
-    scores : {kind: (n,) scores}, including the targets
+    Parameters
+    ----------
+    scores : {kind: scores (n,)}, with at least the targets
     """
 
     def __init__(self, scores: Mapping[str, ArrayLike]) -> None:
@@ -82,19 +94,19 @@ class _ScoreDisplay(Display):
 
     @property
     def non_targets(self) -> dict[str, FloatArray]:
-        """Scores of the kinds of trials to reject."""
+        """Scores by kind of non-target."""
         return {kind: scores for kind, scores in self.scores.items() if kind != self.target}
 
     @classmethod
     def from_predictions(cls, y_true: Kinds, y_score: ArrayLike, *, ax: Axes | None = None) -> Self:
-        """Draw the display from LLRs and the kind of each trial.
+        """Draw the plot from LLRs and the kind of each trial, and return the display.
 
         Parameters
         ----------
-        y_true : kinds as for `mvplda.metrics.evaluate` (masks by kind, names or booleans), or numbers, which are above
-            0 for targets
+        y_true : kinds as for `mvplda.metrics.evaluate` (masks by kind, names or booleans), or numbers that are above 0
+            for targets
         y_score : LLRs of any shape
-        ax : axes to draw on; None creates a figure
+        ax : axes to draw on; None: those of a new figure
         """
         if not isinstance(y_true, Mapping) and np.asarray(y_true).dtype.kind in "iuf":
             y_true = np.asarray(y_true) > 0
@@ -106,13 +118,13 @@ class _ScoreDisplay(Display):
 class DetDisplay(_ScoreDisplay):
     """Detection error trade-off: misses over false alarms on probit axes, by kind of trial, with EER and minDCF.
 
-    An error rate of 0 cannot be shown on these axes, so each curve ends, in a square, at its last single error. Where
-    it ends depends on the number of trials, not on the quality of the system.
+    These axes have no error rate of 0. Each curve therefore ends, with a square, where a single error is left, which
+    depends on the number of trials. A dot marks the EER, a cross the threshold of the minDCF.
 
     Parameters
     ----------
-    scores : {kind: (n,) scores}, including the targets
-    cost : operating point of the minDCF, which a cross marks
+    scores : {kind: scores (n,)}, with at least the targets
+    cost : detection cost of the minDCF; None: the preset "default"
 
     Examples
     --------
@@ -142,7 +154,10 @@ class DetDisplay(_ScoreDisplay):
         legend_below(axes, 2, f"against {len(targets):,} targets")
 
     def _draw_curve(self, axes: Axes, kind: str, scores: FloatArray, colour: str) -> None:
-        """Draw the curve of one kind of non-targets with the marks of its EER and minDCF."""
+        """Draw the curve of the targets against one kind of non-targets, with marks for its EER and minDCF.
+
+        scores : scores of the non-targets
+        """
         curve = ScoreCurve(self.scores[self.target], scores)
         eer = curve.eer()
         label = f"{kind} ({len(scores):,}): EER {100 * eer:.2f} %"
@@ -160,9 +175,13 @@ class DetDisplay(_ScoreDisplay):
 
 
 class ScoreHistogramDisplay(_ScoreDisplay):
-    """Histogram of scores per kind of trial, as shares of the trials; infinite scores are in the outermost bars.
+    """Histogram of the scores of each kind of trial, as shares of the trials of this kind.
 
-    scores : {kind: (n,) scores}, including the targets
+    The outermost bars include all scores beyond the axis, such as infinite scores.
+
+    Parameters
+    ----------
+    scores : {kind: scores (n,)}, with at least the targets
     """
 
     CAPTION = "Scores by kind of trial; the outermost bars include all scores beyond the axis."
@@ -190,9 +209,11 @@ class ScoreHistogramDisplay(_ScoreDisplay):
 class TippettDisplay(_ScoreDisplay):
     """Tippett plot: share of the trials of each kind whose score is above a value.
 
-    Reliable likelihood ratios have few targets below 0 and few non-targets above 0.
+    For reliable LLRs, few targets are below 0 and few non-targets are above 0.
 
-    scores : {kind: (n,) scores}, including the targets
+    Parameters
+    ----------
+    scores : {kind: scores (n,)}, with at least the targets
     """
 
     CAPTION = (
@@ -210,10 +231,12 @@ class TippettDisplay(_ScoreDisplay):
 
 
 class SystemsDisplay(Display):
-    """EER of each system by kind of trial with its interval, on a logarithmic axis that includes 0.
+    """Plot of the EER of each system by kind of trial, with intervals, on a logarithmic axis that includes 0.
 
-    systems : {title: (evaluation, intervals or None)}
-    columns : kinds of trials
+    Parameters
+    ----------
+    systems : {title of the system: (evaluation, intervals or None)}
+    columns : kinds of trials to show
     """
 
     CAPTION = "EER of each system by kind of trial; lines are the intervals over speakers."
@@ -246,7 +269,7 @@ class SystemsDisplay(Display):
 
 
 def render(display: Display) -> str:
-    """Return a plot as SVG without a background."""
+    """Return a plot as the text of an SVG file without a background; the same plot gives the same text."""
     settings = dict.fromkeys(
         ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK
     )
@@ -264,12 +287,12 @@ def render(display: Display) -> str:
 
 
 def colour_of(kind: str, index: int) -> str:
-    """Return the colour of a kind of trial; unknown kinds are coloured by their index."""
+    """Return the colour of a kind of trial; other kinds have the colour `index` of the palette."""
     return KIND_COLOURS.get(kind, PALETTE[index % len(PALETTE)])
 
 
 def legend_below(axes: Axes, columns: int, title: str | None = None) -> None:
-    """Add a legend below the axes, where it covers no data."""
+    """Add a legend with this number of columns below the axes, where it covers no data."""
     axes.legend(
         loc="upper center",
         bbox_to_anchor=(0.5, -0.13),
@@ -282,7 +305,7 @@ def legend_below(axes: Axes, columns: int, title: str | None = None) -> None:
 
 
 def set_probit_axes(axes: Axes) -> None:
-    """Label the axes of a DET plot with error rates in %, on probit scales, and draw the line of equal rates."""
+    """Set the scales and labels of the axes of a DET plot (error rates in %), and draw the line of equal rates."""
     ticks = ndtri(np.array(DET_TICKS))
     labels = [f"{100 * rate:g}" for rate in DET_TICKS]
     span = ndtri(np.array([0.00005, 0.5]))
@@ -294,7 +317,10 @@ def set_probit_axes(axes: Axes) -> None:
 
 
 def _probits(miss: ArrayLike, false_alarm: ArrayLike) -> FloatArray:
-    """Return the points (2, n) of a DET plot, false alarms first, without rates of 0 or 1 (infinite probits)."""
+    """Return the points (2, n) of a DET plot as normal deviates (probits), false alarms in the first row.
+
+    Points with a rate of 0 or 1, whose deviate is infinite, are left out.
+    """
     rates = np.reshape([false_alarm, miss], (2, -1))
     points: FloatArray = ndtri(rates[:, ((rates > 0) & (rates < 1)).all(axis=0)])
     return points

@@ -1,7 +1,8 @@
-"""Preprocessing of vectors as scikit-learn transformers.
+"""Preprocessing of vectors by scikit-learn transformers.
 
-The usual order is: centre, whiten (and reduce to principal axes), normalise the length. Length normalisation comes last
-because it is the step that a Gaussian model cannot represent. `standard_chain` returns the steps in this order.
+The usual order is: centring, whitening (with a reduction to principal axes), length normalisation. Centring and
+whitening are linear and could be part of a Gaussian model; length normalisation is not, and comes last.
+`standard_chain` returns the steps in this order.
 """
 
 # mypy: disallow-subclassing-any=False
@@ -36,23 +37,26 @@ __all__ = ["standard_chain"]
 
 
 class Step(Persistent, TransformerMixin, BaseEstimator):
-    """Base class of the transformers; float32 vectors stay float32."""
+    """Base class of the preprocessing steps; float32 vectors stay float32."""
 
     KIND = "preprocessing step"
     FITTED: ClassVar[tuple[str, ...]] = ("n_features_in_",)
 
     def _training_vectors(self, X: ArrayLike, least: int = 1) -> FloatArray:
-        """Return the vectors of a fit, checked; their width becomes that of the step."""
+        """Return checked training vectors (n, D), and store their number of columns D.
+
+        least : smallest number of vectors
+        """
         return checked_vectors(self, X, reset=True, least=least)
 
     def _vectors(self, X: ArrayLike) -> FloatArray:
-        """Return the vectors to transform, checked against the width of the fit."""
+        """Return checked vectors (n, D); raise an error unless they have the columns of the training vectors."""
         check_is_fitted(self, "n_features_in_")
         return checked_vectors(self, X, reset=False)
 
     @property
     def width_out(self) -> int:
-        """Width of the transformed vectors."""
+        """Number of columns of the transformed vectors."""
         return int(self.n_features_in_)
 
     def check_state(self) -> None:
@@ -69,7 +73,7 @@ class Centring(OneToOneFeatureMixin, Step):
 
     Attributes
     ----------
-    mean_ : (D,)
+    mean_ : (D,) mean of the training vectors
     """
 
     FITTED = (*Step.FITTED, "mean_")
@@ -93,9 +97,9 @@ class Reduction(ClassNamePrefixFeaturesOutMixin, Step):
 
     Attributes
     ----------
-    mean_ : (D,)
-    matrix_ : (D, n_axes), orthonormal columns
-    variances_ : (n_axes,), descending
+    mean_ : (D,) mean of the training vectors
+    matrix_ : (D, axes) principal axes, as orthonormal columns
+    variances_ : (axes,) variance of the training vectors along each axis, descending
     """
 
     FITTED = (*Step.FITTED, "mean_", "matrix_", "variances_")
@@ -128,11 +132,11 @@ class Reduction(ClassNamePrefixFeaturesOutMixin, Step):
 
 
 class Whitening(Reduction):
-    """Project onto the principal axes, and scale the variance of the training vectors to 1 along each.
+    """Project onto the principal axes, and scale the variance of the training vectors along each axis to 1.
 
     Axes with less than a millionth of the largest variance are left out: scaling them to unit variance would amplify
-    rounding errors, and the components of new vectors in directions that the training vectors lack. The comparison is
-    made with columns scaled to unit variance, so that it does not depend on the units of the columns.
+    rounding errors. The variances are compared after scaling every column to unit variance, so that the choice of axes
+    does not depend on the units of the columns.
 
     Parameters
     ----------
@@ -141,9 +145,9 @@ class Whitening(Reduction):
 
     Attributes
     ----------
-    mean_ : (D,)
-    matrix_ : (D, n_axes)
-    variances_ : (n_axes,), before scaling, descending
+    mean_ : (D,) mean of the training vectors
+    matrix_ : (D, axes) principal axes, each divided by the standard deviation along it
+    variances_ : (axes,) variance of the training vectors along each axis before scaling, descending
 
     Examples
     --------
@@ -165,27 +169,33 @@ class Whitening(Reduction):
 
 
 def _varying_axes(X: FloatArray, limit: int | None, floor: float) -> tuple[Array, Array, Array]:
-    """Compute the principal axes along which vectors vary, at most `limit` of them.
+    """Compute the principal axes along which vectors vary.
 
-    Returns the mean, the variances in descending order, and the axes as columns.
-
-    The decision which axes vary is made with columns scaled to unit variance, so that it does not depend on units.
-    The axes themselves are those of the covariance, but the covariance is never formed: columns in small units would
-    lose their digits beside columns in large units. Let
+    Whether the vectors vary along an axis is decided with columns scaled to unit variance, so that it does not depend
+    on their units. The axes are those of the covariance of the unscaled columns. The covariance itself is not computed,
+    because columns in small units would lose digits beside columns in large units. Let
 
         s      standard deviations of the columns, as a diagonal matrix
         U, l   principal axes and variances of the correlation matrix
         B      s U sqrt(l), so that the covariance is B B'
         V      right singular vectors of B
 
-    The axes of the covariance are the columns of s^-1 U sqrt(1 / l) V, projected to the range of B and normalised.
+    The axes of the covariance are the columns of s^-1 U sqrt(1 / l) V, projected onto the range of B and normalised.
 
-    floor : smallest variance of an axis of the correlation, relative to the largest
+    Parameters
+    ----------
+    X : (n, D) vectors
+    limit : largest number of axes; None: all
+    floor : smallest variance of an axis of the correlation matrix, relative to the largest
+
+    Returns
+    -------
+    mean (D,), variances in descending order (axes,), axes as columns (D, axes)
     """
     mean, centred, variance = _centred(X)
     constant = hardly_vary(variance, (1e-13 * mean) ** 2)
     if constant.all():
-        raise DataError("all vectors are equal: pass vectors that vary along at least one axis")
+        raise DataError("all training vectors are equal: pass vectors that differ")
     deviation = np.where(constant, 0.0, np.sqrt(variance))
     inverse = np.divide(1.0, deviation, where=~constant, out=np.zeros(len(constant)))
     centred *= inverse / np.sqrt(len(X) - 1)
@@ -209,8 +219,8 @@ def _varying_axes(X: FloatArray, limit: int | None, floor: float) -> tuple[Array
 
     if limit is not None and len(order) < limit:
         warnings.warn(
-            f"only {len(order)} of the {limit} requested principal axes are kept: along the others the training "
-            "vectors hardly vary (there are few vectors, or columns that are constant or depend on others)",
+            f"only {len(order)} of the {limit} requested principal axes are used, because the training vectors hardly "
+            "vary along the others: there are few vectors, or columns that are constant or depend on other columns",
             RankCappedWarning,
             stacklevel=3,
         )
@@ -220,20 +230,24 @@ def _varying_axes(X: FloatArray, limit: int | None, floor: float) -> tuple[Array
 
 
 def _centred(X: FloatArray) -> tuple[Array, Array, Array]:
-    """Return the mean of vectors, the vectors less their mean, and the variance of every column, in float64."""
+    """Return the mean (D,) of vectors (n, D), the vectors minus their mean, and the variance of each column (D,)."""
     with np.errstate(over="ignore", invalid="ignore"):
         mean = X.mean(axis=0, dtype=np.float64)
         centred = np.subtract(X, mean, dtype=np.float64)
         variance = np.square(centred).sum(axis=0) / (len(X) - 1)
     if not np.isfinite(variance).all():
         raise DataError(
-            "the vectors are too large: their squares overflow float64; scale the vectors down"
+            "the numbers of the vectors are too large, so that their squares overflow float64: divide the vectors by a "
+            "constant"
         )
     return mean, centred, variance
 
 
 def _correlation_axes(scaled: Array) -> tuple[Array, Array]:
-    """Return variances, descending, and principal axes of the correlation scaled' scaled."""
+    """Return the variances, descending, and the principal axes (columns) of a correlation matrix.
+
+    scaled : (n, D) centred vectors whose product scaled' scaled is the correlation matrix
+    """
     n = len(scaled)
     if n > scaled.shape[1]:
         shares, axes = np.linalg.eigh(scaled.T @ scaled)
@@ -253,7 +267,8 @@ class LengthNormalisation(OneToOneFeatureMixin, Step):
     Parameters
     ----------
     length : {"sqrt", "unit"}
-        ``"sqrt"`` is the square root of the dimension, which keeps whitened columns at unit variance; ``"unit"`` is 1.
+        Length of the vectors. ``"sqrt"``: the square root of the dimension, so that whitened columns keep a variance of
+        about 1; ``"unit"``: 1.
     """
 
     def __init__(self, length: Literal["sqrt", "unit"] = "sqrt") -> None:
@@ -277,15 +292,15 @@ class LengthNormalisation(OneToOneFeatureMixin, Step):
 
 
 class RectifiedRoot(OneToOneFeatureMixin, Step):
-    """Take the square root of non-negative vectors, such as the output of a rectified layer.
+    """Take the square root of each number of non-negative vectors, such as the output of a rectified linear layer.
 
-    Vectors are left unchanged if any training vector has a negative number. The output of a rectifier is skewed with a
-    long tail, so that a few large numbers dominate angles. Its square roots are closer to symmetric, as a Gaussian
-    model assumes.
+    Such outputs have a skewed distribution with a long tail, so that a few large numbers dominate the angles between
+    vectors. Their square roots are closer to a symmetric distribution, which a Gaussian model assumes. If any training
+    vector has a negative number, vectors are not changed.
 
     Attributes
     ----------
-    rectified_ : bool, whether all training vectors are non-negative
+    rectified_ : bool, whether all numbers of the training vectors are non-negative
     """
 
     FITTED = (*Step.FITTED, "rectified_")
@@ -302,7 +317,12 @@ class RectifiedRoot(OneToOneFeatureMixin, Step):
 
 
 def put_pipeline(arrays: Tensors, prefix: str, pipeline: Pipeline) -> list[list[Any]] | None:
-    """Add the arrays of the steps of a pipeline to those of its container; return [name, values] of each step."""
+    """Add the arrays of the steps of a pipeline to `arrays`, those of the object that contains it.
+
+    Returns
+    -------
+    [name, plain values] of each step; None if there are no steps
+    """
     steps = [
         [name, put_component(arrays, f"{prefix}/{i}", step, Step)]
         for i, (name, step) in enumerate(pipeline.steps)
@@ -311,7 +331,10 @@ def put_pipeline(arrays: Tensors, prefix: str, pipeline: Pipeline) -> list[list[
 
 
 def get_pipeline(arrays: Tensors, prefix: str, steps: Iterable[Sequence[Any]]) -> Pipeline:
-    """Restore the pipeline that `put_pipeline` stored under a prefix."""
+    """Return the pipeline that `put_pipeline` stored under a prefix.
+
+    steps : [name, plain values] of each step
+    """
     return Pipeline(
         [
             (name, get_component(arrays, f"{prefix}/{i}", about, Step))
@@ -323,18 +346,24 @@ def get_pipeline(arrays: Tensors, prefix: str, steps: Iterable[Sequence[Any]]) -
 def pyannote_chain(dim: int | None = None) -> Pipeline:
     """Return the preprocessing of pyannote.audio's VBx: centring, length sqrt(D), whitening, length sqrt(dim).
 
-    dim : number of principal axes that the whitening keeps; None keeps all
+    D is the dimension of the vectors.
+
+    Parameters
+    ----------
+    dim : number of principal axes after whitening; None: all
     """
     steps = (Centring(), LengthNormalisation(), Whitening(dim), LengthNormalisation())
     return Pipeline([(f"step{number}", step) for number, step in enumerate(steps)])
 
 
 def unit_chain(dim: int | None = None) -> Pipeline:
-    """Return the preprocessing for an isotropic prior: roots of rectified vectors, centring, unit length.
+    """Return the preprocessing for models with an isotropic prior: `RectifiedRoot`, centring, unit length.
 
-    Vectors are not whitened, which would destroy the isotropy that the prior relies on.
+    Vectors are not whitened: the prior assumes that their scale is meaningful in all directions.
 
-    dim : number of principal components to keep, without scaling; None keeps all columns
+    Parameters
+    ----------
+    dim : number of principal components to project onto, without scaling; None: keep all columns
     """
     steps: list[tuple[str, Step]] = [("root", RectifiedRoot()), ("centre", Centring())]
     if dim is not None:
@@ -353,11 +382,11 @@ def standard_chain(
     Parameters
     ----------
     dim : int or None
-        Number of principal axes that the whitening keeps; None keeps all.
+        Number of principal axes after whitening; None: all.
     whiten : bool
         Whether to whiten.
     length : {"sqrt", "unit"} or None
-        Length of the vectors; None leaves the length normalisation out.
+        Length of the vectors, see `LengthNormalisation`; None: leave it unchanged.
 
     Examples
     --------

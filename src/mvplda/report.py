@@ -1,4 +1,4 @@
-"""Self-contained HTML report with tables and plots: offline, light and dark, printable."""
+"""HTML report of an evaluation with tables and plots: one file that works offline and can be printed."""
 
 from __future__ import annotations
 
@@ -63,20 +63,20 @@ ul.notes { font-size: .85rem; opacity: .85; padding-left: 1.2rem; }
 
 
 FEW_SPEAKERS = 50
-"""Number of speakers below which the page recommends more."""
+"""Number of speakers below which the report recommends more speakers."""
 
 CALIBRATE = (
     "Use a threshold that was measured on trials like these, or calibrate scores of other speakers in such trials with "
     "mvplda calibrate."
 )
-"""Advice if actDCF is far from minDCF, as for a calibrated model at a prior that it was not calibrated for."""
+"""Advice for scores whose actDCF is much larger than their minDCF."""
 
 INTERVAL = '<small class="interval">{} to {}</small>'
-"""Format of an interval in a cell."""
+"""Format of an interval in a cell of an HTML table."""
 
 
 def headline(result: Evaluation, intervals: Intervals | None) -> str:
-    """Format the total equal error rate with its interval."""
+    """Return the equal error rate of all trials as text, with its interval if there is one."""
     text = f"{100 * result['Total']['eer']:.2f} % errors"
     ends = None if intervals is None else intervals.of("Total", "eer")
     if intervals is None or ends is None:
@@ -85,7 +85,7 @@ def headline(result: Evaluation, intervals: Intervals | None) -> str:
 
 
 def finding(result: Evaluation, intervals: Intervals | None) -> str:
-    """Summarise the result in one or two sentences."""
+    """Return a summary of an evaluation in a few sentences: EER, numbers of trials, hardest kind of impostor."""
     rows = dict(result.rows)
     total = rows.pop("Total")
     text = (
@@ -103,7 +103,7 @@ def finding(result: Evaluation, intervals: Intervals | None) -> str:
 
 
 def advice(result: Evaluation, intervals: Intervals | None) -> list[str]:
-    """Recommend next steps in sentences."""
+    """Return sentences with advice: on calibration, on the number of speakers, on the choice of a threshold."""
     costs = "; ".join(map(result.actual_and_least, result.costs))
     sentences = [
         "As far as these trials show, the scores are calibrated well enough to be used as likelihood ratios: "
@@ -113,8 +113,8 @@ def advice(result: Evaluation, intervals: Intervals | None) -> list[str]:
         sentences = [f"{_capitalised(finding_text)}. {CALIBRATE}"]
     if intervals is None:
         sentences.append(
-            "There are no intervals: give the speakers of both sides to see how much the errors would vary with "
-            "other speakers."
+            "There are no intervals: pass the speakers of both sides (--test-speakers) to see how much the error rates "
+            "would vary with other speakers."
         )
     elif intervals.n_speakers < FEW_SPEAKERS:
         sentences.append(
@@ -125,11 +125,12 @@ def advice(result: Evaluation, intervals: Intervals | None) -> list[str]:
 
 
 def _capitalised(text: str) -> str:
+    """Return text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
 
 
 def thresholds_table(result: Evaluation, intervals: Intervals | None) -> str:
-    """Return a table of thresholds for given false-alarm rates, with their miss rates."""
+    """Return an HTML table of thresholds for false-alarm rates, with their miss rates; empty if there are none."""
     rows = []
     for metric in result.metrics:
         family, _, rate = metric.name.partition("/")
@@ -152,8 +153,11 @@ def write_report(
 
     Parameters
     ----------
-    result, intervals : results of `mvplda.metrics.evaluate` and `speaker_intervals`
-    scores : scores by kind of trial
+    path : output file
+    title : title of the page, such as the name of the system
+    result : result of `mvplda.metrics.evaluate`
+    scores : scores by kind of trial, including the targets
+    intervals : result of `mvplda.metrics.speaker_intervals`; None: show no intervals
     """
     plots = figures(
         DetDisplay(scores, result.costs[0]), ScoreHistogramDisplay(scores), TippettDisplay(scores)
@@ -162,7 +166,7 @@ def write_report(
 
 
 def figures(*displays: Display) -> str:
-    """Return plots as HTML; a note and a warning if matplotlib is not installed."""
+    """Return plots as HTML; without matplotlib, warn and return a note that there are no plots."""
     cells = ""
     try:
         for i, display in enumerate(displays):
@@ -176,7 +180,7 @@ def figures(*displays: Display) -> str:
 
 
 def write_page(path: PathLike, title: str, body: str) -> None:
-    """Write an HTML page with an embedded style sheet."""
+    """Write an HTML page with a title, a body of HTML, and an embedded style sheet."""
     page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -187,19 +191,19 @@ def write_page(path: PathLike, title: str, body: str) -> None:
 
 
 def notes_list(notes: Iterable[str], style: str = "notes") -> str:
-    """Return sentences as an HTML list."""
+    """Return sentences as an HTML list; `style` is the CSS class of the list."""
     items = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
     return f'<ul class="{style}">{items}</ul>'
 
 
 def definition_list(definitions: Mapping[str, str]) -> str:
-    """Return names and their meanings as an HTML definition list."""
+    """Return names and their meanings as an HTML list of definitions."""
     rows = [f"<dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd>" for k, v in definitions.items()]
     return f'<dl class="kinds">{"".join(rows)}</dl>'
 
 
 def collapsible(summary: str, text: str) -> str:
-    """Return preformatted text that is collapsed at first."""
+    """Return HTML that shows a summary, and preformatted text when the reader opens it."""
     return f"<details><summary>{html.escape(summary)}</summary><pre>{html.escape(text)}</pre></details>"
 
 
@@ -224,7 +228,12 @@ def tables(result: Evaluation, intervals: Intervals | None) -> str:
 
 
 def html_table(head: Iterable[str], rows: Iterable[Iterable[str]], best: int | None = None) -> str:
-    """Return an HTML table that scrolls sideways if it is too wide; headings are text, cells are HTML."""
+    """Return an HTML table that scrolls sideways if it is too wide.
+
+    head : headings, as text
+    rows : cells, as HTML
+    best : index of the row to emphasise; None: no row
+    """
     top = "".join(f"<th>{html.escape(heading)}</th>" for heading in head)
     body = ""
     for i, row in enumerate(rows):
@@ -237,7 +246,7 @@ def html_table(head: Iterable[str], rows: Iterable[Iterable[str]], best: int | N
 
 
 def inline_svg(svg: str, name: str) -> str:
-    """Return an SVG for a page: its ids begin with `name`, and ink in the text colour of the page."""
+    """Return a plot (SVG) as HTML: its ids begin with `name`, and its text has the text colour of the page."""
     body = svg[svg.index("<svg") :]
     body = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", body, count=1)
     body = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', body)

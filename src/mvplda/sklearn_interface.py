@@ -1,7 +1,7 @@
-"""Estimators with the interface of scikit-learn that are defined without importing it.
+"""Base class of estimators with the interface of scikit-learn that does not import scikit-learn.
 
-Importing scikit-learn takes longer than a verification. Classes that a verification needs therefore inherit from
-`Estimator` instead of scikit-learn's base class; scikit-learn is imported when a method needs it.
+Importing scikit-learn takes longer than a verification. Classes that a verification uses therefore inherit from
+`Estimator` instead of scikit-learn's base class; scikit-learn is imported only when one of its functions is needed.
 """
 
 from __future__ import annotations
@@ -11,13 +11,19 @@ from typing import Any, Self
 
 
 class Estimator:
-    """Base class with the parameters of scikit-learn's interface, for `clone`, searches and pipelines.
+    """Base class of estimators: gets and sets parameters as scikit-learn's `clone`, searches and pipelines require.
 
-    As in scikit-learn, the parameters are the keyword arguments of ``__init__``, which stores them unchanged.
+    As in scikit-learn, the parameters are the keyword arguments of ``__init__``, which stores them unchanged as
+    attributes.
     """
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; with `deep`, also those of nested estimators, as ``name__parameter``."""
+        """Return the parameters by name.
+
+        Parameters
+        ----------
+        deep : whether to include the parameters of nested estimators, under names such as ``scorer__noise``
+        """
         parameters: dict[str, Any] = {}
         for name in _parameters_of(type(self)):
             value = getattr(self, name)
@@ -28,7 +34,7 @@ class Estimator:
         return parameters
 
     def set_params(self, **parameters: Any) -> Self:
-        """Set parameters, also those of nested estimators, such as ``scorer__noise="full"``."""
+        """Set parameters by name, including those of nested estimators such as ``scorer__noise="full"``."""
         from sklearn.base import BaseEstimator
 
         BaseEstimator.set_params(self, **parameters)
@@ -59,7 +65,7 @@ class Estimator:
 
 
 def _parameters_of(cls: type[object]) -> dict[str, Parameter]:
-    """Return the parameters of the constructor of a class, without ``self``."""
+    """Return the parameters of a class's ``__init__`` by name, without ``self``."""
     if cls.__init__ is object.__init__:
         return {}
     return dict(list(signature(cls.__init__).parameters.items())[1:])
@@ -68,7 +74,7 @@ def _parameters_of(cls: type[object]) -> dict[str, Parameter]:
 def check_is_fitted(estimator: object, attribute: str | None = None) -> None:
     """Raise scikit-learn's `NotFittedError` unless an estimator has an attribute that `fit` sets.
 
-    attribute : name of the attribute; None: any that scikit-learn recognises
+    attribute : name of the attribute; None: any attribute whose name ends in an underscore
     """
     if attribute is None or not hasattr(estimator, attribute):
         from sklearn.utils.validation import check_is_fitted

@@ -1,6 +1,6 @@
-"""Arrays and plain values as ``.safetensors`` files, with a version and a fingerprint, without pickle.
+"""Files of arrays and plain values in the ``.safetensors`` format, with a version and a fingerprint.
 
-A fingerprint shows that a file is complete, not that this package wrote it.
+The fingerprint, a hash of the contents, shows that a file is complete; it does not prove who wrote the file.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ Tensors = dict[str, NDArray[Any]]
 """Arrays by name."""
 
 State = tuple[Tensors, Json]
-"""Arrays by name, and values for JSON."""
+"""State of an object: arrays by name, and plain values for JSON by name."""
 
 FORMAT, DESCRIPTION_KEY = "mvplda", "object"
-"""Format name in the metadata of all files, and key of the JSON description there."""
+"""Name of the format in the metadata of a file, and key of the metadata with the plain values as JSON."""
 
 VERSION = 1
-"""Version of the format; files of a later version are refused."""
+"""Version of the format; files of a later version cannot be read."""
+
+# name of each NumPy type in the header of a file
 
 SAFETENSORS_TYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
@@ -38,10 +40,12 @@ SAFETENSORS_TYPES = {
 
 
 def packed_chunks(tensors: Tensors, about: Json) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a file: tensors, a description, version and fingerprint.
+    """Yield the bytes of a file with arrays, plain values, version and fingerprint.
 
-    The same contents always give the same bytes, unlike the safetensors library, which writes its
-    metadata in random order.
+    The same contents always give the same bytes. (The safetensors library writes its metadata in random order.)
+
+    tensors : arrays by name
+    about : plain values by name
     """
     header: Json = {
         "__metadata__": {
@@ -71,18 +75,22 @@ def packed_chunks(tensors: Tensors, about: Json) -> Iterator[bytes | memoryview]
 
 
 def unpack(path: PathLike) -> State:
-    """Read the tensors and the description that `packed_chunks` wrote, and verify the fingerprint."""
+    """Return the arrays and the plain values of a file that `packed_chunks` wrote, after a check of the fingerprint.
+
+    Raises `FileFormatError` if the file is damaged, of another format or of a later version.
+    """
     tensors, metadata = read_tensors(path)
     file_format = metadata.get("format")
     if file_format != FORMAT:
         raise FileFormatError(
-            f"{path} is a safetensors file, but not one that mvplda wrote: it has the format {file_format!r}; expected "
-            f"{FORMAT!r}, of models, calibrators and statistics"
+            f"{path} is a safetensors file of another program: its format is {file_format!r}; expected {FORMAT!r}, "
+            "a model, calibrator or statistics of mvplda"
         )
     version = metadata.get("version", "")
     if not version.isdigit() or int(version) > VERSION:
         raise FileFormatError(
-            f"{path} has format version {version!r}, this mvplda reads up to {VERSION}: upgrade it"
+            f"{path} has version {version!r} of the format, and this mvplda reads versions up to {VERSION}: install a "
+            "newer mvplda"
         )
     try:
         about = json.loads(metadata[DESCRIPTION_KEY], parse_constant=_refuse_constant)
@@ -90,25 +98,30 @@ def unpack(path: PathLike) -> State:
     except (KeyError, ValueError, RecursionError) as error:
         raise FileFormatError(f"{path} is incomplete or damaged: {error}") from error
     if not is_complete:
-        raise FileFormatError(f"{path} is damaged: its contents do not match its fingerprint")
+        raise FileFormatError(
+            f"{path} is damaged: its contents do not match its fingerprint. Copy or create the file again"
+        )
     return tensors, about
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    """Reject NaN and infinity, which JSON does not have and no file of this package contains."""
+    """Raise ValueError for NaN or infinity in JSON, which no file of this package contains."""
     raise ValueError(f"a value is {name}")
 
 
 def read_metadata(path: PathLike) -> dict[str, str]:
-    """Read the metadata of a safetensors file without its tensors."""
+    """Return the metadata of a safetensors file, without reading its arrays."""
     return read_tensors(path, metadata_only=True)[1]
 
 
 def read_tensors(path: PathLike, metadata_only: bool = False) -> tuple[Tensors, dict[str, str]]:
-    """Read the tensors and the metadata of a safetensors file."""
+    """Return the arrays and the metadata of a safetensors file.
+
+    metadata_only : return no arrays
+    """
     path = Path(path)
     if path.is_dir():
-        raise FileFormatError(f"expected a file; {path} is a folder")
+        raise FileFormatError(f"expected a .safetensors file; {path} is a folder")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
@@ -127,7 +140,7 @@ def read_tensors(path: PathLike, metadata_only: bool = False) -> tuple[Tensors, 
 
 
 def fingerprint(tensors: Tensors, about: Json) -> str:
-    """Return the SHA-256 of tensors, names and description."""
+    """Return the SHA-256 hash of arrays, their names, and plain values."""
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name in sorted(tensors):
         digest.update(f"{name}{tensors[name].shape}{tensors[name].dtype}".encode())

@@ -1,4 +1,4 @@
-"""Checks of vectors that callers pass: shape, type, masks, and names of columns."""
+"""Checks of the vectors that a caller passes: shape, type, masked numbers, and names of columns."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def not_masked(X: ArrayLike) -> ArrayLike:
-    """Return the vectors; raise `DataError` if any number is masked."""
+    """Return the vectors unchanged; raise `DataError` if any number is masked."""
     # Conversion to a plain array would silently use the numbers behind the mask.
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         raise DataError(
-            "some numbers of the vectors are masked: leave their rows out, or fill them in"
+            "some numbers of the vectors are masked: leave out the vectors with masked numbers, or fill in values"
         )
     return X
 
@@ -31,16 +31,18 @@ def check_shape(vectors: NDArray[Any] | Tensor) -> None:
     """Raise `DataError` unless the vectors are a non-empty array (n, D)."""
     if vectors.ndim != 2:
         raise DataError(
-            f"vectors must be an array (n, D); got shape {tuple(vectors.shape)}. Reshape your data to two dimensions"
+            f"vectors must be an array (n, D), one row per vector; got shape {tuple(vectors.shape)}. Reshape your data "
+            "to two dimensions"
         )
     if 0 in vectors.shape:
         raise DataError(
-            f"vectors must not be empty; got shape {tuple(vectors.shape)}: pass at least one row and column"
+            f"there must be at least one vector with at least one number; got an array of the shape "
+            f"{tuple(vectors.shape)}"
         )
 
 
 def as_vectors(X: ArrayLike) -> NDArray[Any]:
-    """Return vectors as a float32 or float64 array (n, D)."""
+    """Return vectors as a float32 or float64 array (n, D); raise `DataError` if this is not possible."""
     if sparse.issparse(X):
         raise DataError(
             "the vectors are a sparse matrix, which is not supported: pass a dense array, X.toarray()"
@@ -48,7 +50,9 @@ def as_vectors(X: ArrayLike) -> NDArray[Any]:
     vectors = np.asarray(not_masked(X))
     check_shape(vectors)
     if vectors.dtype.kind not in "fiub":
-        raise DataError(f"vectors must be real numbers; got {vectors.dtype}")
+        raise DataError(
+            f"vectors must consist of real numbers; got an array of the type {vectors.dtype}"
+        )
     if vectors.dtype not in (np.float32, np.float64):
         vectors = vectors.astype(np.float32 if vectors.dtype == np.float16 else np.float64)
     return vectors
@@ -57,10 +61,11 @@ def as_vectors(X: ArrayLike) -> NDArray[Any]:
 def checked_vectors(
     estimator: object, X: ArrayLike, *, reset: bool, least: int = 1, check_finite: bool = True
 ) -> FloatArray:
-    """Return vectors checked by scikit-learn for an estimator.
+    """Return vectors (n, D) after the checks that scikit-learn makes for an estimator.
 
-    reset : whether to store width and column names in the estimator (in `fit`) or to check against them
-    least : minimum number of vectors
+    reset : True, in `fit`: store the number and the names of the columns in the estimator. False: raise `DataError`
+        unless they equal the stored ones
+    least : smallest number of vectors
     check_finite : whether to raise `DataError` for NaN and infinity, which reads all vectors once
     """
     # Imported late: slow to import, and statistics do not need it.
@@ -82,9 +87,11 @@ def checked_vectors(
 
 
 def check_feature_names(estimator: object, X: Any, *, reset: bool) -> None:
-    """Store the column names of a table, or raise an error if they differ from the stored names.
+    """Store the column names of a table X in an estimator, or raise `DataError` if they differ from the stored names.
 
-    reset : store the names of `X` in place of earlier ones; arrays have no names
+    An array has no names and passes every check.
+
+    reset : True, in `fit`: store the names. False: compare them with the stored names
     """
     if reset:
         for name in ("feature_names_in_", "n_features_in_"):

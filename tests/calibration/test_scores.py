@@ -179,7 +179,7 @@ def test_bad_input() -> None:
         calibrator.fit([1.0, 2.0], [True, True])
     with pytest.raises(DataError, match="of the shape of the scores"):
         calibrator.fit([1.0, 2.0], [True])
-    with pytest.raises(DataError, match="no kind of trial among"):
+    with pytest.raises(DataError, match="none of the kinds of trials"):
         calibrator.fit([1.0, 2.0], [3, 4])
     scores = [0.0, 1.0, 1.5, 2.0]
     by_name = calibrator.fit(scores, ["IC", "TC", "IW", "TC"]).transform([0.3])
@@ -198,7 +198,7 @@ def test_threshold_from_costs() -> None:
     assert DetectionCost("", 0.5).threshold == 0.0
     assert DetectionCost("", 0.01, 10, 1).threshold == pytest.approx(np.log(0.99 / 0.01 / 10))
     for bad in [(0.0, 1, 1), (0.5, 0, 1), (0.5, 1, -1)]:
-        with pytest.raises(ParameterError, match="costs that are positive"):
+        with pytest.raises(ParameterError, match="positive finite costs"):
             DetectionCost("", *bad)
 
 

@@ -128,9 +128,9 @@ def test_info_of_a_calibrator_and_of_what_is_nothing_of_ours(tmp_path):
     save_file({"x": np.zeros(3)}, tmp_path / "foreign.safetensors")
     code, said = run_here("info", tmp_path / "foreign.safetensors")
     assert (code, said.count("\n")) == (1, 1)
-    assert "not one that mvplda wrote" in said
+    assert "is a safetensors file of another program" in said
     save_file({"x": np.zeros(3)}, tmp_path / "other.safetensors", metadata={"format": "pt"})
-    assert "the format 'pt'" in run_here("info", tmp_path / "other.safetensors")[1]
+    assert "its format is 'pt'" in run_here("info", tmp_path / "other.safetensors")[1]
     (tmp_path / "notes.txt").write_text("nothing")
     code, said = run_here("info", tmp_path / "notes.txt")
     assert code == 1

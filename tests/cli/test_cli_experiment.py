@@ -235,7 +235,8 @@ def test_vectors_of_another_extractor_are_refused(folder):
         "score", "one.safetensors", "--test", "train.scp", "--trials", "one-trials", folder=folder
     )
     assert (
-        "warning: the model has the extractor 'net-1'; train.scp names no extractor" in done.stderr
+        "warning: the extractor of the model is 'net-1', and that of train.scp is unknown"
+        in done.stderr
     )
 
 

@@ -75,7 +75,7 @@ def test_a_place_that_is_not_there_is_said_before_the_work(root, tmp_path, monke
         monkeypatch.setattr(owner, work, forbidden)
     monkeypatch.setattr("mvplda.calibration.scores.LinearCalibrator.fit", forbidden)
     line = fails(*COMMANDS[command](root, tmp_path / "nowhere" / "x"))
-    assert line.startswith("mvplda: there is no folder")
+    assert "does not exist: create it" in line
     assert not (tmp_path / "nowhere").exists()
 
 

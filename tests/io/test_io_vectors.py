@@ -340,7 +340,7 @@ def test_files_that_are_not_there(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(FileFormatError, match=name):
         read_vectors(tmp_path / name)
-    with pytest.raises(FileNotFoundError, match="there is no folder"):
+    with pytest.raises(FileNotFoundError, match="does not exist: create it"):
         write_vectors(tmp_path / "none" / name, VectorSet(np.array(["a"]), np.ones((1, 2))))
 
 
@@ -456,18 +456,21 @@ def test_a_note_that_is_no_text(tmp_path: Path) -> None:
 def test_extractors_are_compared(tmp_path: Path) -> None:
     check_same_extractor("a", "net-1", "b", "net-1")
     check_same_extractor("a", None, "b", None)
-    with pytest.raises(DataError, match="the extractor of b is 'net-2', that of a 'net-1'"):
+    with pytest.raises(DataError, match="the extractor of b is 'net-2', and that of a is 'net-1'"):
         check_same_extractor("a", "net-1", "b", "net-2")
     for sides in (("a", "net-1", "b", None), ("b", None, "a", "net-1")):
         with pytest.warns(
-            UnknownExtractorWarning, match="a has the extractor 'net-1'; b names no extractor"
+            UnknownExtractorWarning, match="the extractor of a is 'net-1', and that of b is unknown"
         ):
             check_same_extractor(*sides)
 
 
 def test_whether_vectors_can_be_written_is_known_before(tmp_path: Path) -> None:
     check_vectors_writable(f"scp:{tmp_path}/x.scp")
-    with pytest.raises(FileNotFoundError, match=r"no folder .*none to write x\.ark"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"x\.ark cannot be written, because the folder .*none does not exist",
+    ):
         check_vectors_writable(f"ark:{tmp_path}/none/x.ark")
     (tmp_path / "x.npz").mkdir()
     with pytest.raises(IsADirectoryError, match=r"x\.npz is a folder"):

@@ -183,7 +183,7 @@ def test_presets_and_their_triples():
         with pytest.raises(ParameterError, match=r"expected one of default.*triple"):
             detection_cost(wrong)
     for wrong in ("1,1,0", "1,1,1", "0,1,.5", "1,inf,.5", "1,-1,.5"):
-        with pytest.raises(ParameterError, match="costs that are positive"):
+        with pytest.raises(ParameterError, match="positive finite costs"):
             detection_cost(wrong)
     assert len(detection_costs(["default", "default", "voxsrc"])) == 2
 

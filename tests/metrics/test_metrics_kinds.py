@@ -99,7 +99,7 @@ def test_patterns_of_one_and_three_views_and_lists():
 def test_labels_that_do_not_fit():
     with pytest.raises(LabelError, match="same views"):
         trial_kinds({"speaker": [1]}, {"phrase": [1]})
-    with pytest.raises(LabelError, match="flat lists"):
+    with pytest.raises(LabelError, match="must be lists with one label"):
         trial_kinds({"speaker": [[1]]}, {"speaker": [1, 2]})
     with pytest.raises(LabelError, match="label every trial"):
         trial_kinds({"speaker": [1], "phrase": [1, 2]}, {"speaker": [1], "phrase": [1]})

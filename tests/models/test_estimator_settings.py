@@ -194,7 +194,7 @@ def test_a_model_loads_as_what_it_is(tmp_path: Path) -> None:
     assert type(MultiviewPLDA.load(tmp_path / "plda.safetensors")) is PLDA
     MultiviewPLDA(VIEWS).fit(X, labels).save(tmp_path / "multi.safetensors")
     with pytest.raises(
-        FileFormatError, match=r"holds a MultiviewPLDA, not a PLDA: use .* MultiviewPLDA\.load"
+        FileFormatError, match=r"contains a MultiviewPLDA, not a PLDA: use .* MultiviewPLDA\.load"
     ):
         PLDA.load(tmp_path / "multi.safetensors")
     with pytest.raises(NotFittedError):

@@ -179,7 +179,7 @@ def test_saved_and_loaded(scorer: Any, tmp_path: Path) -> None:
         tmp_path / "s.safetensors"
     ).read_bytes()
     name = type(scorer).__name__
-    with pytest.raises(FileFormatError, match=f"holds a {name}.*, not a LinearCalibrator"):
+    with pytest.raises(FileFormatError, match=f"contains a {name}.*, not a LinearCalibrator"):
         LinearCalibrator.load(tmp_path / "s.safetensors")
 
 
@@ -258,7 +258,7 @@ def test_a_bundle_gives_back_the_kind_of_array_that_it_takes() -> None:
 def test_a_model_is_not_taken_out_of_what_stands_around_it(tmp_path: Path) -> None:
     fitted("multiview", "prepared").save(tmp_path / "b")
     with pytest.raises(
-        FileFormatError, match=r"holds a Bundle, not a .*: use mvplda.load or Bundle.load"
+        FileFormatError, match=r"contains a Bundle, not a .*: use mvplda.load or Bundle.load"
     ):
         MultiviewPLDA.load(tmp_path / "b")
     fitted("multiview").save(tmp_path / "b")
@@ -290,7 +290,7 @@ def test_the_registry() -> None:
     assert set(NAMED) >= {"multiview", "plda", "cosine", "distance"}
     with pytest.raises(
         TypeError,
-        match=r"a class PLDA is already registered by mvplda\.models\.plda: choose another name",
+        match=r"a class with the name PLDA is already defined in mvplda\.models\.plda: choose another name",
     ):
         type("PLDA", (Persistent,), {})
 
