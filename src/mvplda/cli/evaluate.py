@@ -144,7 +144,7 @@ def evaluate_command(
     labels = LabelFiles(enrol_speakers, test_speakers, enrol_phrases, test_phrases)
     check_label_files(labels)
     if by is not None and (test_speakers is None or not far):
-        raise click.UsageError("--by needs --test-speakers and a --far")
+        raise click.UsageError("--by needs --test-speakers, and at least one --far")
     if key is None:
         if by is not None or sessions is not None or identification or report is not None:
             raise click.UsageError(
@@ -190,7 +190,7 @@ def evaluate_command(
 
 
 def check_label_files(labels: LabelFiles) -> None:
-    """Raise a usage error if a map is passed without the map that it needs."""
+    """Raise a usage error if an option with a map is passed without the other option that it needs."""
     if (labels.enrol_phrases is None) != (labels.test_phrases is None):
         raise click.UsageError("--enrol-phrases and --test-phrases need each other: pass both")
     if labels.enrol_speakers is not None and labels.test_speakers is None:
@@ -245,7 +245,12 @@ def warn_if_uncalibrated(result: Evaluation) -> None:
 def write_system_report(
     path: str, title: str, measured: SystemResults, trials: Trials, scores: FloatArray
 ) -> None:
-    """Write the HTML report of the first system, whose scores of the trials are `scores`."""
+    """Write the HTML report of the first system.
+
+    path, title : output file, and title of the page
+    measured : results of all systems
+    scores : scores of the first system, one per trial
+    """
     from ..report import write_report
 
     kinds = trials.kinds
@@ -323,7 +328,7 @@ class SystemResults:
         return {"systems": records, "tests": tests}
 
     def lines(self) -> list[str]:
-        """Return the tables of one system, or a table with a row per system."""
+        """Return lines of text: the tables of a single system, or one table with a row per system."""
         first_system, *other_systems = self.results
         if not other_systems:
             table = self.results[first_system].table(intervals=self.intervals.get(first_system))
@@ -446,7 +451,7 @@ def errors_by_group(
 
 
 def group_lines(groups: GroupErrors) -> list[str]:
-    """Return lines with both error rates per group, and the largest ratios between two groups."""
+    """Return lines of text: a table with FRR and FAR of each group, and the largest ratio of both between groups."""
     from ..metrics.evaluation import align_columns
 
     rows = [["group", "FRR %", "FAR %"]]
@@ -572,10 +577,14 @@ def speakers_of_trials(trials: Trials, enrol: str | None, test: str | None) -> S
 
 
 def warn_of_unknown_models(models: Coded, tested: Coded) -> None:
-    """Warn if no model id is the name of a test speaker: model ids are then probably not speakers."""
+    """Warn on standard error if no model id is the name of a test speaker.
+
+    models : ids of the models, which stand for their speakers without --enrol-speakers
+    tested : speakers of the tests
+    """
     if not models.isin(tested.used).any():
         click.echo(
-            "mvplda: warning: no model id is the name of a test speaker; unless model ids are names of speakers, pass "
-            "--enrol-speakers, or the intervals count too many speakers",
+            "mvplda: warning: no model id is the name of a test speaker, so that model ids are probably not names of "
+            "speakers: pass --enrol-speakers, because the intervals otherwise count too many speakers",
             err=True,
         )

@@ -67,7 +67,7 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands first, then the options."""
+        """Write the list of commands, then that of the options, to a help page."""
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
 

@@ -37,7 +37,7 @@ LOUD_DB, QUIET_DB = -1.0, -40.0
 
 
 def source_options(command: Command) -> Command:
-    """Add the options that choose the source of sound."""
+    """Add the options --device, --pipe and --rate, which choose the source of sound, to a command."""
     for option in (
         click.option(
             "--rate",

@@ -181,7 +181,8 @@ def _show_grouping(
         )
     count = int(grouping.person.max()) + 1
     click.echo(
-        f"{count} people in {len(turns)} turns, {len(grouping.undecided_pairs)} pairs to decide: open {output}",
+        f"{count} people in {len(turns)} turns; {len(grouping.undecided_pairs)} pairs of them may be one person: open "
+        f"{output} to decide",
         err=True,
     )
 

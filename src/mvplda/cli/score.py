@@ -157,7 +157,12 @@ def score_command(
 
 
 class Sides(NamedTuple):
-    """Models and tests that are compared, and the list of their trials."""
+    """Both sides of the trials to score.
+
+    enrolled : profiles of the models
+    tested : profiles of the tests
+    listed : trials; their codes are rows of `enrolled` and `tested`
+    """
 
     enrolled: Profiles
     tested: Profiles

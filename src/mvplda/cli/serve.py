@@ -347,15 +347,16 @@ def sweep(settings: Settings) -> None:
                 "there are no data keys, so that all people would be deleted: provide the current keys, keys.sqlite in "
                 "the data folder or --key-database"
             )
-        for name, found in all_stores(settings, store, is_urgent=True):
-            count = len(found.all_keys())
+        for tenant_name, tenant_store in all_stores(settings, store, is_urgent=True):
+            count = len(tenant_store.all_keys())
             if not count:
                 continue
-            deleted, orphans = delete_keyless_profiles(found)
+            deleted, orphans = delete_keyless_profiles(tenant_store)
             click.echo(
-                f"{of_tenant(name)}deleted {deleted} people without a data key; {count - orphans} people have one"
+                f"{of_tenant(tenant_name)}deleted {deleted} people without a data key; {count - orphans} people have "
+                "one"
             )
-            click.echo(f"{of_tenant(name)}destroyed {orphans} data keys without a person")
+            click.echo(f"{of_tenant(tenant_name)}destroyed {orphans} data keys without a person")
 
 
 @serve_command.command("move-keys")
@@ -399,16 +400,17 @@ def scrub(settings: Settings) -> None:
 
     has_remains = False
     with closing(open_store(settings)) as store:
-        for name, found in all_stores(settings, store):
-            report = scrub_store(found)
-            if not found.is_postgres:
+        for tenant_name, tenant_store in all_stores(settings, store):
+            report = scrub_store(tenant_store)
+            if not tenant_store.is_postgres:
                 click.echo(
-                    f"{of_tenant(name)}nothing to rewrite: SQLite overwrites deleted rows at once; its log was emptied"
+                    f"{of_tenant(tenant_name)}nothing to rewrite: SQLite overwrites deleted rows at once; its log was "
+                    "emptied"
                 )
                 continue
-            click.echo(f"{of_tenant(name)}rewrote {', '.join(report.tables)}")
+            click.echo(f"{of_tenant(tenant_name)}rewrote {', '.join(report.tables)}")
             for sentence in report.remains:
-                click.echo(f"{of_tenant(name)}remains: {sentence}")
+                click.echo(f"{of_tenant(tenant_name)}remains: {sentence}")
             has_remains |= bool(report.remains)
     if has_remains:
         raise SystemExit(1)
@@ -432,8 +434,8 @@ def check_profiles(settings: Settings) -> None:
     is_sound = True
     with closing(open_store(settings, is_urgent=True)) as store:
         masters = open_masters(settings, create=False)
-        for name, found in all_stores(settings, store, is_urgent=True):
-            is_sound &= check_store(settings, found, masters, of_tenant(name))
+        for tenant_name, tenant_store in all_stores(settings, store, is_urgent=True):
+            is_sound &= check_store(settings, tenant_store, masters, of_tenant(tenant_name))
     if not is_sound:
         raise SystemExit(1)
 

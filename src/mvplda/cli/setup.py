@@ -127,7 +127,9 @@ def setup_command(
         attack_table = _attack_table(source, pattern, result.voices, progress=not quiet)
         (Path(output) / "attacks.txt").write_text(attack_table + "\n", encoding="utf-8")
         click.echo(f"\n{attack_table}")
-    click.echo(f"wrote {output}: mvplda verify a.wav b.wav --model {quote(output)}", err=True)
+    click.echo(
+        f"wrote {output}. Try it: mvplda verify a.wav b.wav --model {quote(output)}", err=True
+    )
 
 
 def _attack_table(source: str, pattern: str | None, voices: VoiceModel, progress: bool) -> str:

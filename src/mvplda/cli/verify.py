@@ -30,7 +30,7 @@ MAX_NAMED_FOLDERS = 3
 
 
 def decision_options(command: Command) -> Command:
-    """Add the options that choose the model, the question and the threshold."""
+    """Add the options --model, --same, --far, --threshold and --json to a command."""
     for option in (
         JSON,
         click.option("--threshold", type=float, help="Accept if the LLR is at least this value."),

@@ -166,9 +166,9 @@ def split_shard(job: RangeJob, path: str) -> int:
     summary = _split_summary(base)
     if summary is not None:
         return sum(n for _, n in summary.values())
-    parts, files = read_shard(job.shard, path, job.range_of_rows, job.ranges)
+    sums_by_range, files = read_shard(job.shard, path, job.range_of_rows, job.ranges)
     written = {}
-    for number, statistics in parts.items():
+    for number, statistics in sums_by_range.items():
         file = f"{base}-{number}.safetensors"
         statistics.save(file)
         written[str(number)] = (file_state(file), statistics.n)

@@ -295,7 +295,7 @@ def _score(job: ScoringJob, states: FileStates, shard: ScoreShard) -> tuple[Tria
 
 
 def score_shard(job: ScoringJob, shard: ScoreShard) -> int:
-    """Score and write one shard, unless it is finished; return the number of its trials."""
+    """Score the trials of one shard and write its file, unless a run did so before; return its number of trials."""
     states = job.file_states()
     listed_state = None if shard.trials is None else file_state(shard.trials)
     digest = settings_digest(

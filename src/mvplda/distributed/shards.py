@@ -229,10 +229,10 @@ def shard_result(job: ShardJob, path: str) -> Shard:
                 return Shard(path, statistics)
         except (FileFormatError, KeyError, TypeError, AttributeError):
             pass  # a result that is damaged or of another version is computed again
-    parts, files = read_shard(job, path)
+    sums_by_range, files = read_shard(job, path)
     sources = {file: file_state(file) for file in files}
-    replace(parts[0], sources=sources).save(finished)
-    return Shard(path, parts[0])
+    replace(sums_by_range[0], sources=sources).save(finished)
+    return Shard(path, sums_by_range[0])
 
 
 class RangeSums:
@@ -307,7 +307,7 @@ def read_shard(
         if not vectors:
             raise FileFormatError("the file contains no vectors: leave it out")
         _check_once(hashes)
-        parts = {number: sums.pop(number).result() for number in sorted(sums)}
+        statistics = {number: sums.pop(number).result() for number in sorted(sums)}
         for name, source in sources.items():
             if source.numbers is not None and not labelled[name]:
                 raise LabelError(
@@ -316,7 +316,7 @@ def read_shard(
                 )
     except (DataError, LabelError, FileFormatError) as error:
         raise error if path in str(error) else type(error)(f"{path}: {error}") from error
-    return parts, [str(main_file(path)), *reader.files, *lists]
+    return statistics, [str(main_file(path)), *reader.files, *lists]
 
 
 def _by_range(

@@ -247,10 +247,12 @@ def _evidence(x: Any, scorer: Bundle | BaseScorer) -> Any:
         for _, step in scorer._steps():
             x = _preprocess(x, step)
     fitted = scorer_of(scorer)
-    parts = fitted.components()
-    if not parts:
+    experts = fitted.components()
+    if not experts:
         return fitted.project(x)
-    return np.concatenate([_evidence(x[:, slice(*columns)], one) for one, columns in parts], 1)
+    return np.concatenate(
+        [_evidence(x[:, slice(*columns)], expert) for expert, columns in experts], 1
+    )
 
 
 def _preprocess(x: Traced, step: Step) -> Traced:

@@ -96,7 +96,7 @@ class Trials:
         return len(self.enrol)
 
     def __getitem__(self, rows: Any) -> Trials:
-        """Return the trials in these rows."""
+        """Return the trials with these row numbers, or with True in a mask (n,)."""
         kind = None if self.kind is None else self.kind[rows]
         return Trials(self.enrol[rows], self.test[rows], kind)
 

@@ -100,7 +100,7 @@ class VectorSet:
 
     @cached_property
     def _rows(self) -> dict[str, int]:
-        """Row of each id."""
+        """Row of the vector of each id."""
         return {name: row for row, name in enumerate(self.ids.tolist())}
 
     def __contains__(self, name: object) -> bool:

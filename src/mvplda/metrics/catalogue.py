@@ -217,7 +217,7 @@ def jackknife_interval(
 def rate_interval(estimate: float | Array, without: Array, speakers: float) -> Interval:
     """Compute the interval of an error rate, which is a share of trials.
 
-    Its upper end takes into account speakers who are not in the sample, and of whom all trials may be errors.
+    The upper end allows for speakers who are not in the sample: in the worst case, all their trials are errors.
 
     estimate : error rate for all speakers
     without : (n,) error rates, each without one speaker or group
@@ -307,7 +307,7 @@ class Metric:
 
 
 class EER(Metric):
-    """Equal error rate of the convex hull of the ROC."""
+    """Equal error rate: the point of the convex hull of the ROC where miss rate and false-alarm rate are equal."""
 
     name = "eer"
     heading = "EER %"

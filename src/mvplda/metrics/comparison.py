@@ -80,7 +80,7 @@ class SystemComparison:
     n_speakers: int
 
     def to_dict(self) -> Json:
-        """Return plain values for JSON; values that are not finite are None."""
+        """Return the results as plain values for JSON; numbers that are not finite become None."""
         return {
             "level": LEVEL,
             "n_resamples": self.n_resamples,

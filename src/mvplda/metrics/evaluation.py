@@ -125,7 +125,7 @@ class Evaluation:
         return lines
 
     def to_dict(self) -> Json:
-        """Return plain values for JSON; values that are not finite (an empty kind, an infinite cost) are None."""
+        """Return the evaluation as plain values for JSON; numbers that are not finite become None."""
         kinds: Json = {}
         about: Json = {
             "target": self.target,

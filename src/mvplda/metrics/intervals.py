@@ -304,7 +304,7 @@ class Intervals:
         return text
 
     def to_dict(self) -> Json:
-        """Return plain values for JSON; values that are not finite are None."""
+        """Return the results as plain values for JSON; numbers that are not finite become None."""
         kinds = {
             kind: {name: finite_numbers(item) for name, item in row.items()}
             for kind, row in self.intervals.items()

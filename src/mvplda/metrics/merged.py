@@ -252,8 +252,8 @@ class ShardedEvaluation:
         for shard in shards:
             for kind, (cells, numbers) in shard.cells.items():
                 counts[kind][cells] += numbers
-            for collected, part in zip(inside, shard.inside, strict=True):
-                collected.append(part)
+            for collected, shard_inside in zip(inside, shard.inside, strict=True):
+                collected.append(shard_inside)
 
         curves = {}
         target_scores = SortedScores(self.targets)
@@ -311,8 +311,8 @@ def _threshold_points(bracket: Bracket, shards: Sequence[Inside]) -> list[tuple[
 
     shards : scores of each shard inside and next to the bracket
     """
-    below = sum(part.below for part in shards)
-    scores = np.sort(np.concatenate([part.scores for part in shards]))
+    below = sum(inside.below for inside in shards)
+    scores = np.sort(np.concatenate([inside.scores for inside in shards]))
     highest = float(scores[bracket.rank - below - 1])
     first, end = (int(count_below(scores, highest, side)) for side in ("left", "right"))
     points = [(highest, below + first, below + end)]
@@ -320,8 +320,8 @@ def _threshold_points(bracket: Bracket, shards: Sequence[Inside]) -> list[tuple[
         above = float(scores[end])
         n_above = int(count_below(scores, above, "right")) - end
     else:
-        above = min(part.above for part in shards)
-        n_above = sum(part.n_above for part in shards if part.above == above)
+        above = min(inside.above for inside in shards)
+        n_above = sum(inside.n_above for inside in shards if inside.above == above)
     if n_above:
         points.append((above, below + end, below + end + n_above))
     return points

@@ -173,7 +173,7 @@ class GroupErrors:
     between: dict[str, tuple[str, str]]
 
     def to_dict(self) -> Json:
-        """Return plain values for JSON; values that are not finite are None."""
+        """Return the results as plain values for JSON; numbers that are not finite become None."""
         rates = {"frr": self.frr, "far": self.far, "largest_ratio": self.largest_ratio}
         tables = {
             name: {key: finite_numbers(x) for key, x in row.items()} for name, row in rates.items()
