@@ -327,7 +327,7 @@ def test_changes_are_addressed_by_section_and_name():
     assert changed.training.epochs == 3
     assert changed.network.pretraining.epochs == 1
     assert changed.backend.reduce == 0
-    with pytest.raises(ParameterError, match=r"\[training\] epochs is of type int"):
+    with pytest.raises(ParameterError, match=r"\[training\] epochs must be of type int"):
         Configuration().with_changes({"training.epochs": 2.5})
     with pytest.raises(ParameterError, match="epochs must be above 0; got 0"):
         Configuration().with_changes({"training.epochs": 0})

@@ -239,7 +239,7 @@ def test_turns_are_read_from_rttm_and_from_kaldi(tmp_path: Path):
     file.write_text("utt1 a 0.5 2.5\n")
     assert read_turns(file) == [Turn("a", 0.5, 2.5)]
     file.write_text("utt1 a half\n")
-    with pytest.raises(FileFormatError, match="SPEAKER lines"):
+    with pytest.raises(FileFormatError, match="SPEAKER line"):
         read_turns(file)
 
 

@@ -128,7 +128,7 @@ def network_vectors(
     speakers = len(np.unique(labels[corpus.views[0]]))
 
     echo(f"training on {len(train_rows)} utterances of {speakers} speakers")
-    echo("run the same command again to resume after an interruption")
+    echo("if training is interrupted, run the same command again to resume it")
     checkpoint = output / CHECKPOINT
     trained = train_network(
         extracted.features.take(train_rows),

@@ -268,7 +268,9 @@ def power_spectrogram(samples: NDArray[np.floating]) -> Spectrogram:
 
 
 def energy_codes(spectrogram: Spectrogram, speed: float = 1.0, offset: int = 0) -> Codes:
-    """Return the (frames, bands) codes of a recording, as if it were played at another speed.
+    """Return the (frames, bands) codes of a fingerprint: -1, 0 or 1 for differences between neighbouring energies.
+
+    The codes can be those of the recording played at another speed.
 
     Parameters
     ----------

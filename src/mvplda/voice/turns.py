@@ -193,7 +193,11 @@ def _read_lines(path: Path) -> list[Turn]:
             else:
                 turn = Turn(fields[1], float(fields[2]), float(fields[3]))
         except (IndexError, ValueError):
-            fail(path, "expected SPEAKER lines of RTTM, or: utterance recording start end", number)
+            fail(
+                path,
+                "expected a SPEAKER line of RTTM, or a line of a Kaldi file segments: utterance recording start end",
+                number,
+            )
         _check_times(turn, path, number)
         turns.append(turn)
     if n_skipped:

@@ -216,5 +216,5 @@ def test_a_codec_that_is_not_known_is_refused():
     """The stream is there and has no decoder."""
     form, codec, options = KINDS["webm"]
     sound = encoded(voice(), form, codec, **options)
-    with pytest.raises(AudioError, match="damaged, or contains no sound"):
+    with pytest.raises(AudioError, match="damaged, or has no sound"):
         read_sound(sound.replace(b"A_OPUS", b"A_NONE"), 16000)

@@ -98,10 +98,10 @@ def test_a_recipe_with_a_wrong_key_or_value_names_the_right_one(tmp_path):
     with pytest.raises(FileFormatError, match=r"has no setting 'windows'; it has .*window, "):
         read_extractor_recipe(tmp_path / "a.toml")
     (tmp_path / "a.toml").write_text('[features]\nkind = "fbank"\n')
-    with pytest.raises(FileFormatError, match="kind is one of kaldi"):
+    with pytest.raises(FileFormatError, match="kind must be one of kaldi"):
         read_extractor_recipe(tmp_path / "a.toml")
     (tmp_path / "a.toml").write_text('[features]\nbins = "many"\n')
-    with pytest.raises(FileFormatError, match="bins is of type int; got 'many'"):
+    with pytest.raises(FileFormatError, match="bins must be of type int; got 'many'"):
         read_extractor_recipe(tmp_path / "a.toml")
     (tmp_path / "a.toml").write_text('family = "wespeeker"\n')
     with pytest.raises(FileFormatError, match="there is no family 'wespeeker'"):

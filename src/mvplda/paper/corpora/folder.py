@@ -45,7 +45,7 @@ class Listing(NamedTuple):
         missing = [view for view in views if view not in self.fields]
         if missing:
             raise ParameterError(
-                f"unknown field {missing[0]!r}; available fields: {', '.join(self.fields)}"
+                f"the file names or the table have no field {missing[0]!r}; they have {', '.join(self.fields)}"
             )
         return {view: self.fields[view] for view in views}
 

@@ -424,7 +424,7 @@ def _blocks(source: AudioFile, opened: InputContainer, most_s: float) -> tuple[l
     streams = opened.streams.audio
     # a stream in an unsupported codec has no decoder
     if not streams or streams[0].codec_context is None:
-        _fail(source, "is damaged, or contains no sound")
+        _fail(source, "is damaged, or has no sound that can be decoded: convert it to WAV or FLAC")
     rate = int(streams[0].rate)
     to_float = need("av").AudioResampler(format="fltp")
     blocks: list[Sound] = []

@@ -87,7 +87,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class EnrolledCells:
-    """Enrolled cells from which a domain is estimated; a cell is, for example, one speaker with one phrase.
+    """Enrolled cells from which a recording domain is estimated; a cell is, for example, one speaker with one phrase.
 
     means : (C, D) mean of the recordings of each cell
     weights : (C,) number of recordings of each cell

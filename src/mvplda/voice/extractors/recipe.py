@@ -424,11 +424,12 @@ def with_values(record: _Record, values: Mapping[str, object], record_name: str)
             value = float(value)
         if type(value) is not type(default):
             raise ParameterError(
-                f"{record_name} {key} is of type {type(default).__name__}; got {value!r} of type {type(value).__name__}"
+                f"{record_name} {key} must be of type {type(default).__name__}; got {value!r} of type "
+                f"{type(value).__name__}"
             )
         if key in CHOICES and value not in get_args(CHOICES[key]):
             raise ParameterError(
-                f"{key} is one of {', '.join(get_args(CHOICES[key]))}; the recipe has {value!r}"
+                f"{key} must be one of {', '.join(get_args(CHOICES[key]))}; the recipe has {value!r}"
             )
         changes[key] = value
     return replace(record, **changes)
