@@ -1,4 +1,4 @@
-"""Verification: decisions, locks after rejections, and challenges."""
+"""Verification of claimed profiles: decisions, locks after rejections, and challenges."""
 
 from __future__ import annotations
 
@@ -58,14 +58,23 @@ STATE_REASONS = {
 
 @dataclass
 class Attempt:
-    """A claim to be the owner of a profile, and the state of its verification.
+    """Claim of a caller to be the owner of a profile, and the state of its verification.
 
-    phrase : label of the claimed phrase; empty: any enrolled one
+    Parameters
+    ----------
+    caller : owner of the API key
+    name : id of the claimed profile
+    recording : processed recording
+    request : fields of the request
+    point : thresholds of the decision
+    phrase : label of the claimed phrase; empty: any enrolled phrase
     prompt : prompted words of the challenge; empty: an enrolled phrase is compared
-    call : set if the client may send the attempt again
-    spoof_llr : LLR of a person against a spoof, from the caller or else from the detector; None: no countermeasure
     reason : reason code if the recording is not scored; None: it is compared with `cells`
-    looks : looks at the evidence before the end of a stream; None: the recording came as a whole
+    cells : sums of the profile's phrases that have enough recordings
+    call : set if the client may send the attempt again
+    spoof_llr : LLR of bona fide against spoofed speech, from the caller or else from the detector; None: no
+        countermeasure
+    looks : number of times that a stream was scored before its end; None: the recording came as a whole
     """
 
     caller: Caller
@@ -95,7 +104,13 @@ class Look:
 
 
 class Verifier:
-    """Decides attempts in one transaction, which locks their profiles and writes the decisions to the audit."""
+    """Decides attempts: methods with an argument `work` run in that transaction, and lock the profiles of the attempts.
+
+    Parameters
+    ----------
+    profiles : profiles of the service
+    idempotency : stored answers to calls that may be repeated
+    """
 
     def __init__(self, profiles: ProfileStore, idempotency: IdempotentCalls) -> None:
         self.profiles = profiles
@@ -106,7 +121,12 @@ class Verifier:
         self._decoys = Decoys(profiles)
 
     def verify(self, work: Transaction, attempts: Sequence[Attempt]) -> list[VerifyReply | Problem]:
-        """Decide attempts on different profiles together; the refusal of one does not affect the others."""
+        """Decide attempts on different profiles together, and write the decisions to the audit.
+
+        Returns
+        -------
+        the reply or the refusal of each attempt, in their order
+        """
         rows = self.profiles.locked(work, [attempt.name for attempt in attempts])
         outcomes: dict[str, VerifyReply | Problem] = {}
         missing = [attempt.name for attempt in attempts if attempt.name not in rows]
@@ -153,7 +173,17 @@ class Verifier:
     def admit(
         self, work: Transaction, name: str, challenge: str | None = None
     ) -> Problem | tuple[str, ...]:
-        """Return the refusal of an attempt before its sound is processed, or its prompted words if it is admitted."""
+        """Decide whether the sound of an attempt is processed.
+
+        Parameters
+        ----------
+        name : id of the claimed profile
+        challenge : id of the challenge that the attempt answers; None: no challenge
+
+        Returns
+        -------
+        the prompted words of the challenge (empty for an enrolled phrase), or the refusal of the attempt
+        """
         try:
             self._check_limits(work, self.profiles.row(work, name))
         except Problem as problem:
@@ -199,33 +229,41 @@ class Verifier:
         return min((point.far for point in points if point.far is not None), default=None)
 
     def _check_limits(self, work: Transaction, row: ProfileRow) -> None:
+        """Raise a `Problem` if a profile is damaged (409), locked, or tried too often (429)."""
         self.profiles.check_damage(row)
         until = row.locked_until
         if until is not None and until > work.now:
-            detail = f"after {row.failures} rejections the profile is locked for a while"
+            detail = (
+                f"the profile is locked after {row.failures} rejections in a row: try again after "
+                f"{until - work.now:.0f} s"
+            )
             raise Problem(429, "locked", detail, wait=until - work.now)
         wait = self._rate_until(work, row) - work.now - MINUTE
         if wait > 0:
-            raise Problem(429, "rate", "there are too many attempts on this profile", wait=wait)
+            detail = f"there were too many attempts on this profile: try again after {wait:.0f} s"
+            raise Problem(429, "rate", detail, wait=wait)
 
     def _rate_until(self, work: Transaction, row: ProfileRow) -> float:
-        """Return the time until which this attempt and earlier ones use up the rate limit.
+        """Return the time up to which a profile's limit of attempts is used up, with the present attempt.
 
-        With a limit of n attempts per minute, each attempt uses 1/n minute.
+        With a limit of n attempts per minute, each attempt moves this time forward by 1/n minute. An attempt is refused
+        if the time is more than a minute ahead.
         """
         rate = self.settings.profile_rate
         if not rate:
             return work.now
         until = row.rate_until or work.now
         if not work.now <= until <= work.now + MINUTE:
-            # long ago, or written by a wrong clock
+            # in the past, or written by a wrong clock
             until = work.now
         return until + MINUTE / rate
 
     def _prepare(self, work: Transaction, attempt: Attempt, row: ProfileRow) -> None:
-        """Set the operating point, phrase and prompt of an attempt, and the reason if it cannot be scored.
+        """Set the thresholds, phrase and prompt of an attempt, and the reason if it cannot be scored.
 
-        Raises if the attempt is refused.
+        Raises a `Problem` if the attempt is refused.
+
+        row : locked row of the claimed profile
         """
         request = attempt.request
         self._check_limits(work, row)
@@ -263,7 +301,10 @@ class Verifier:
         return reply
 
     def _detected_llr(self, work: Transaction, attempt: Attempt) -> float | None:
-        """Return the LLR of the detector of spoofs; None if it is off, or was off when the profile was enrolled."""
+        """Return the LLR of bona fide against spoofed speech by the detector.
+
+        None if the detector is off, or was off when the profile was enrolled.
+        """
         score = attempt.recording.spoof_score
         if score is None:
             return None
@@ -273,7 +314,10 @@ class Verifier:
     def _decide(
         self, work: Transaction, attempts: Sequence[Attempt], rows: dict[str, ProfileRow]
     ) -> Iterator[VerifyReply]:
-        """Yield replies with their evidence; all attempts that can be scored are scored in one call."""
+        """Yield the reply to each attempt; all attempts that can be scored are scored in one call.
+
+        rows : {profile id: locked row}
+        """
         scored = [attempt for attempt in attempts if attempt.reason is None]
         decisions: Iterator[Decision] = iter([])
         if scored:
@@ -284,7 +328,7 @@ class Verifier:
             trials = []
             for attempt, share in zip(scored, shares, strict=True):
                 spoof = attempt.spoof_llr
-                # error rates were measured with and without known phrases
+                # thresholds differ between profiles with and without known phrases
                 is_known = deployed.are_phrases_known(attempt.cells)
                 is_prompted = bool(attempt.prompt)
                 attempt.point = self._points(
@@ -311,7 +355,10 @@ class Verifier:
             yield self._reply(attempt, decision)
 
     def _reply(self, attempt: Attempt, decision: Decision | None) -> VerifyReply:
-        """Return the reply for a decision; None if nothing was scored."""
+        """Return the reply to an attempt.
+
+        decision : decision about the scored recording; None: it was not scored
+        """
         point = attempt.point
         model = self.profiles.model
         verdict: Verdict = "reject" if attempt.reason == "suspected_replay" else "inconclusive"
@@ -354,7 +401,7 @@ class Verifier:
         return reply
 
     def _record(self, work: Transaction, attempt: Attempt, reply: VerifyReply) -> None:
-        """Write the audit entry of a decision, and the mark of its recording."""
+        """Write the audit entry of a decision and the mark of its recording; close an answered challenge."""
         if attempt.reason is None:
             # a recording that led to no decision may be sent again
             self.profiles.marks.put(work, attempt.name, attempt.recording)
@@ -368,9 +415,9 @@ class Verifier:
     def _counters(
         self, work: Transaction, attempt: Attempt, row: ProfileRow, verdict: str
     ) -> dict[str, object]:
-        """Return the columns that an attempt changes.
+        """Return {column: value} of the profile's columns that an attempt changes.
 
-        Consecutive rejections lock the profile; an acceptance resets their count.
+        Rejections in a row lock the profile; an acceptance resets their number.
         """
         if verdict == "accept":
             row.failures = 0
@@ -390,14 +437,14 @@ class Verifier:
         }
 
     def _count_rejection(self, work: Transaction, row: ProfileRow) -> None:
-        """Count a rejection, which may lock the profile; the caller stores the row."""
+        """Count a rejection in the row of a profile, and lock it after too many; the caller stores the row."""
         row.failures += 1
         excess = row.failures - self.settings.lock_after
         if excess >= 0:
             row.locked_until = work.now + self.settings.lock_s * 2.0 ** min(excess, 16)
 
     def _obstacle(self, work: Transaction, attempt: Attempt, row: ProfileRow) -> str | None:
-        """Return the reason if verification is impossible; otherwise set `attempt.cells` and return None."""
+        """Return the reason code if an attempt cannot be scored; otherwise set its `cells` and return None."""
         state = self.profiles.current(work, row)
         if state != "enrolled":
             return STATE_REASONS.get(state, state)
@@ -413,7 +460,7 @@ class Verifier:
         return None
 
     def _complete_cells(self, work: Transaction, row: ProfileRow) -> list[Cell]:
-        """Return the sums of phrases that have enough recordings."""
+        """Return the sums of those phrases of a profile that have enough recordings."""
         cells = self.templates.cells(work, row)
         counts: Counter[str] = Counter()
         for cell in cells:
@@ -421,7 +468,7 @@ class Verifier:
         return [cell for cell in cells if counts[cell.phrase] >= self.settings.enrolments]
 
     def point(self) -> OperatingPoint:
-        """Return the default operating point of calls."""
+        """Return the thresholds and error rates of calls that choose no share of impostors."""
         return self._points(None, False)
 
     def _point(
@@ -431,9 +478,18 @@ class Verifier:
         is_known: bool | None = None,
         is_prompted: bool = False,
     ) -> OperatingPoint:
-        """Return the operating point of a call; default: that of the settings, else of the model.
+        """Return the thresholds of a call with their measured error rates.
 
-        is_known : whether the phrases of the profile are known classes; None: use the default question
+        Parameters
+        ----------
+        far : share of accepted impostors; None: that of the settings, else the first of the model
+        has_countermeasure : whether the call has the LLR of a countermeasure
+        is_known : whether the phrases of the profile are known classes; None: as in the default question
+        is_prompted : whether words were prompted, so that only the voice is compared
+
+        Raises
+        ------
+        Problem : 422 if the model has no thresholds for this share
         """
         model = self.profiles.model
         spoof = 0.0 if has_countermeasure else None
@@ -452,17 +508,30 @@ class Verifier:
     def challenge(
         self, work: Transaction, name: str, kind: ChallengeKind = "phrase"
     ) -> Challenge | Problem:
-        """Return the open challenge of a profile, or a new one: a random phrase for one verification.
+        """Return the open challenge of a profile, or a new one: what to say in the next verification.
 
-        A profile has one challenge until it is answered or expires, so that nobody can ask until a recorded phrase
-        comes up. Requests use up the rate of the profile; an expired challenge counts as a rejection. A refusal is
-        returned instead of raised, so that the count is stored.
+        A profile has one challenge until it is answered or expires, so that nobody can ask again and again until a
+        phrase comes up of which they have a recording. Requests count towards the limit of attempts per minute; an
+        expired challenge counts as a rejection.
+
+        Parameters
+        ----------
+        name : id of the profile
+        kind : "phrase", "words" or "digits"
+
+        Returns
+        -------
+        the challenge, or a refusal, which is not raised so that its count is stored
+
+        Raises
+        ------
+        Problem : if the profile does not exist, or cannot have a challenge of this kind
         """
         row = self.profiles.locked_one(work, name)
         state = self.profiles.current(work, row)
         self.profiles.check_damage(row)
         if state != "enrolled":
-            detail = f"the profile is {state}: challenges need an enrolled profile"
+            detail = f"expected an enrolled profile for a challenge; this profile is {state}"
             raise Problem(409, "state", detail, state=state)
         found = find_challenge(work, name)
         if found is not None and found.expires < work.now:
@@ -485,7 +554,10 @@ class Verifier:
     ) -> Challenge | Problem:
         """Return a challenge for the profile with a userId, or a decoy if this profile cannot have one.
 
-        The answer does not reveal whether the name is unknown, ambiguous, not enrolled or locked; the audit does.
+        The answer does not reveal whether the name is unknown, ambiguous, not enrolled or locked; only the audit does.
+
+        user : name of the person
+        kind : "phrase", "words" or "digits"
         """
         self._check_kind(kind)
         names = list(work.run(IDS_OF_USER, user=user).scalars())
@@ -523,7 +595,10 @@ class Verifier:
         return create_prompt(work, row, kind, seconds)
 
     def _challenge_texts(self, work: Transaction, row: ProfileRow) -> dict[str, str]:
-        """Return {label: text} of phrases with enough recordings, and of phrases that need none."""
+        """Return {label: text} of the phrases that a challenge of a profile may ask for.
+
+        These are its phrases with enough recordings, and the phrases of the model that need no enrolment.
+        """
         texts = {**self.profiles.model.known_phrases}
         profile_texts = self.profiles.texts(row)
         texts |= {
@@ -545,7 +620,7 @@ class Verifier:
     def _claimed_challenge(
         self, work: Transaction, row: ProfileRow, challenge: str
     ) -> OpenChallenge:
-        """Return the open challenge with this id; raise if it was answered or has expired."""
+        """Return the open challenge of a profile with the id `challenge`; raise if it was answered or has expired."""
         found = claimed_challenge(work, row.id, challenge)
         if found.expires < work.now:
             self._count_expired(work, row)
@@ -555,23 +630,24 @@ class Verifier:
 
 def expired_challenge() -> Problem:
     """Return the refusal of an attempt whose challenge has expired."""
-    return Problem(409, "challenge-expired", "the challenge has expired: request another")
+    return Problem(409, "challenge-expired", "the challenge has expired: request a new challenge")
 
 
 def check_prompt(attempt: Attempt) -> None:
-    """Raise if an attempt on prompted words has no sound, or was not compared with these words."""
+    """Raise a `Problem` if an attempt with prompted words has no sound, or was processed with other words."""
     recording = attempt.recording
     if not attempt.prompt or recording.reason is not None:
         return
     if not recording.digest:
-        raise Problem(422, "prompt", "prompted words need sound: a vector does not hold them")
+        detail = "expected sound for prompted words, because a vector does not contain words; got a vector"
+        raise Problem(422, "prompt", detail)
     if recording.prompt != attempt.prompt or recording.prompt_log_probability is None:
-        detail = "the challenge changed while the recording was processed: request another"
+        detail = "the challenge changed while the recording was processed: request a new challenge"
         raise Problem(409, "challenge-used", detail)
 
 
 def record_refusal(work: Transaction, name: str, problem: Problem) -> Problem:
-    """Return a refusal, which is counted if there were too many attempts."""
+    """Return a refusal of an attempt on the profile `name`, after counting it if there were too many attempts."""
     if problem.status_code == 429:
         count_refusal(work, problem.kind, name)
     return problem

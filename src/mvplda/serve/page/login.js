@@ -34,7 +34,7 @@ function askName(name = "", problem = "") {
 
 function fail(name, error) {
   if (!(error instanceof Refusal)) console.error(error);
-  askName(name, error.status === 401 ? "This page needs an API key of its operator." : error.message);
+  askName(name, error.status === 401 ? "This page needs an API key: ask its operator for one." : error.message);
 }
 
 /** Ask for the phrase. A name that nobody has is refused after the recording, like any other wrong claim: if challenges

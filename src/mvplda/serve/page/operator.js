@@ -102,8 +102,8 @@ function drift(scored, threshold) {
   });
   const half = Math.floor(accepted.length / 2);
   const z = shift(accepted.slice(0, half).map(({ llr }) => llr), accepted.slice(half).map(({ llr }) => llr));
-  const finding = Math.abs(z) < 3 ? `No drift: the later half ranks like the earlier one (z ${signed(z)}).`
-    : `The later half ranks ${z < 0 ? "lower" : "higher"} than the earlier one (z ${signed(z)}): look at microphones, rooms and the age of the profiles.`;
+  const finding = Math.abs(z) < 3 ? `No drift: later scores are about as high as earlier ones (z ${signed(z)}).`
+    : `Later scores are ${z < 0 ? "lower" : "higher"} than earlier ones (z ${signed(z)}): check microphones, rooms and the age of the profiles.`;
   return chart("Drift", `Median and middle half of accepted LLRs, in equal groups. ${finding}`,
     (w) => band(w, points, { level: threshold, levelText: "threshold", every: Math.ceil((groups * 56) / w),
     label: `Accepted scores over time. ${finding}` }),

@@ -52,7 +52,7 @@ export async function peopleView(main) {
     const card = h("li", { class: "person" }, circles(kind, 60),
       h("div", { class: "about" }, h("h2", {}, name), h("p", { class: "state" }, p.lockedUntil ? `${state}, locked after rejections` : state),
         p.phrases?.length > 0 && h("p", { class: "phrases" }, p.phrases.join(" · "))),
-      h("dl", { class: "facts" }, p.state === "opted_out" ? [h("dt", {}, "Left"), h("dd", {}, when(p.updated))] : [
+      h("dl", { class: "facts" }, p.state === "opted_out" ? [h("dt", {}, "Opted out"), h("dd", {}, when(p.updated))] : [
         h("dt", {}, "Recordings"),
           h("dd", {}, p.remainingEnrollmentsCount > 0 ? `${p.enrollmentsCount} of ${p.enrollmentsCount + p.remainingEnrollmentsCount}` : p.enrollmentsCount),
         h("dt", {}, "Speech"), h("dd", {}, `${(p.speechLength ?? 0).toFixed(1)} s`),
