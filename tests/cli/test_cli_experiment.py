@@ -263,8 +263,8 @@ def test_enrolment_and_test_vectors_of_different_extractors_are_refused(folder):
     common = ("score", "bare.safetensors", "--test", "left.npz", "--trials", "pairs", "--enrol")
     done = mvplda(*common, "right.npz", folder=folder)
     assert done.returncode == 1
-    assert "right.npz is 'net-2', that of the test vectors 'net-1'" in done.stderr
-    assert "bare.npz names no extractor" in ok(*common, "bare.npz", folder=folder).stderr
+    assert "right.npz is 'net-2', and that of the test vectors is 'net-1'" in done.stderr
+    assert "that of bare.npz is unknown" in ok(*common, "bare.npz", folder=folder).stderr
 
 
 @pytest.mark.parametrize(
