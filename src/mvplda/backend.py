@@ -213,7 +213,7 @@ class Torch:
         return torch.as_tensor(writable, device=self.device, dtype=dtype)
 
     def _cached_by_id(self, host: object, key: Hashable, compute: Callable[[], object]) -> Any:
-        """Return the value that was computed for an object on the host and a key; compute it at the first call."""
+        """Return the result of `compute`, which is called only once per pair of an object on the host and a key."""
         if (id(host), key) not in self._cache:
             # A reference to the host object prevents reuse of its id.
             self._cache[id(host), key] = (host, compute())

@@ -546,7 +546,7 @@ class Bundle(BaseScorer, Estimator):
 
 
 def _only_undeployed(entries: Mapping[str, V] | None) -> dict[str, V]:
-    """Return the entries for `Bundle.paired`, under their question keys without ``|undeployed``."""
+    """Return the calibrations or points for `Bundle.paired`, by their keys without the end ``|undeployed``."""
     suffix = f"|{UNDEPLOYED}"
     return {
         key.removesuffix(suffix): entry
@@ -556,7 +556,7 @@ def _only_undeployed(entries: Mapping[str, V] | None) -> dict[str, V]:
 
 
 def _without_undeployed(entries: Mapping[str, V] | None) -> dict[str, V] | None:
-    """Return the entries by question key without those for `Bundle.paired`."""
+    """Return calibrations or points by their keys, without those for `Bundle.paired` (keys end in `UNDEPLOYED`)."""
     if entries is None:
         return None
     return {key: entry for key, entry in entries.items() if not key.endswith(f"|{UNDEPLOYED}")}

@@ -48,12 +48,12 @@ class DetectionCost:
 
     @property
     def miss_weight(self) -> float:
-        """Normalised cost of a miss rate of 1; the better decision without a score has the normalised cost 1."""
+        """Weight of the miss rate in the normalised cost; the better decision without a score has the cost 1."""
         return max(1.0, 1 / self._ratio)
 
     @property
     def false_alarm_weight(self) -> float:
-        """Normalised cost of a false-alarm rate of 1; the better decision without a score has the normalised cost 1."""
+        """Weight of the false-alarm rate in the normalised cost; the better decision without a score has the cost 1."""
         return max(1.0, self._ratio)
 
     @property

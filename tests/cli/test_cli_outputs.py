@@ -363,19 +363,19 @@ def test_spoofs_keep_their_kind(text_dependent):
     [
         (
             {("bob-1", "t1"): "target"},
-            "1 of 8 trials (1 target), the first is 'bob-1 t1 target' with different speakers and the same phrase",
+            "1 of 8 trials (1 target); the first is 'bob-1 t1 target' with different speakers and the same phrase",
         ),
         (
             {("bob-1", "t3"): "nontarget"},
-            "1 of 8 trials (1 nontarget), the first is 'bob-1 t3 nontarget' with the same speaker and the same phrase",
+            "1 of 8 trials (1 nontarget); the first is 'bob-1 t3 nontarget' with the same speaker and the same phrase",
         ),
         (
             {("ann-1", "t2"): "target"},
-            "1 of 8 trials (1 target), the first is 'ann-1 t2 target' with the same speaker and different phrases",
+            "1 of 8 trials (1 target); the first is 'ann-1 t2 target' with the same speaker and different phrases",
         ),
         (
             {("ann-1", "t4"): "TW", ("bob-1", "t3"): "IC"},
-            "2 of 8 trials (1 IC, 1 TW), the first is 'ann-1 t4 TW' with different speakers and different phrases",
+            "2 of 8 trials (1 IC, 1 TW); the first is 'ann-1 t4 TW' with different speakers and different phrases",
         ),
     ],
 )
@@ -386,7 +386,7 @@ def test_a_list_that_contradicts_speakers_and_phrases_is_refused(text_dependent,
 
 def test_a_list_that_contradicts_phrases_is_refused(text_dependent):
     message = fails(*text_dependent({**KIND_OF, ("bob-1", "t4"): "TC"}))
-    assert "1 of 8 trials, the first is 'bob-1 t4 TC' with different phrases" in message
+    assert "1 of 8 trials; the first is 'bob-1 t4 TC' with different phrases" in message
 
 
 def test_models_that_are_not_speakers_need_enrol_speakers(text_dependent):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class LabelFiles(NamedTuple):
-    """Maps with the speaker and the phrase of each model and each test; None: the option was not passed."""
+    """Files with the speaker, and with the phrase, of each model and each test; None: the option was not passed."""
 
     enrol_speakers: str | None
     test_speakers: str | None
@@ -198,7 +198,10 @@ def check_label_files(labels: LabelFiles) -> None:
 
 
 def label_maps(labels: LabelFiles) -> list[LabelMaps]:
-    """Return the maps of speakers and phrases that define the kinds of the trials in shards, speakers first."""
+    """Return the files with the speakers and phrases of trials in shards, from which the kinds of the trials follow.
+
+    The result is empty without --test-speakers; the shards then contain the kinds.
+    """
     from ..distributed.sharded_evaluation import LabelMaps
 
     maps = []

@@ -82,7 +82,7 @@ def _same_speaker_by_kind(trials: Trials, same_phrase: BoolArray) -> BoolArray:
     if len(wrong):
         phrases = "the same phrase" if same_phrase[wrong[0]] else "different phrases"
         raise LabelError(
-            f"the list contradicts the phrases in {len(wrong)} of {len(trials)} trials, the first is "
+            f"the kinds in --trials contradict the phrases in {len(wrong)} of {len(trials)} trials; the first is "
             f"{_example_line(trials, wrong[0])} with {phrases}"
         )
     other_phrase = np.flatnonzero(~same_phrase & (kinds == "target"))
@@ -145,8 +145,8 @@ def _refuse_contradictions(
     if (wrong & target & ~same_speaker).any():
         notes += "; without --enrol-speakers, model ids are read as names of speakers"
     raise LabelError(
-        f"the list contradicts the speakers and phrases in {int(wrong.sum())} of {len(trials)} trials ({counts}), "
-        f"the first is {_example_line(trials, first)} with {speakers} and {phrases}{notes}"
+        f"the kinds in --trials contradict the speakers and phrases in {int(wrong.sum())} of {len(trials)} trials "
+        f"({counts}); the first is {_example_line(trials, first)} with {speakers} and {phrases}{notes}"
     )
 
 

@@ -275,7 +275,9 @@ class Metric:
         return math.inf
 
     def probe(self, whole: Curve) -> Probe | None:
-        """Return the function that is evaluated on the scores without each speaker; None: the metric has no interval.
+        """Return the function whose values without each speaker in turn give the interval of the metric.
+
+        None stands for a metric without interval.
 
         whole : scores of all speakers
         """

@@ -191,9 +191,9 @@ class Evaluation:
         return shown + form.format(*ends)
 
     def summary(self) -> list[tuple[str, Metric, str]]:
-        """Return the columns of a table of several systems: heading, metric and kind.
+        """Return the columns of a table that compares systems, as (heading, metric, kind of trial).
 
-        The columns are the first metric by kind, and the other headline metrics of the total.
+        The first metric, EER, has a column per kind of trial; further metrics have one column, for all trials.
         """
         first, *further = [metric for metric in self.metrics if metric.headline]
         totals = [(metric.heading, metric, TOTAL) for metric in further]

@@ -222,7 +222,10 @@ class ShardedEvaluation:
             )
 
     def add_summaries(self, summaries: Iterable[ShardSummary]) -> None:
-        """Choose the cuts and the brackets, the attributes of these names, from the summaries of all shards."""
+        """Set `cuts`, the scores between which `count_cells` counts non-targets, and `brackets`, one per error rate.
+
+        summaries : results of `summarise` for all shards
+        """
         targets: list[FloatArray] = []
         sketches: dict[str, list[Sketch]] = {kind: [] for kind in self.others}
         self._cost = dict.fromkeys(self.others, 0.0)
@@ -246,7 +249,10 @@ class ShardedEvaluation:
         return {**{kind: (kind,) for kind in self.others}, TOTAL: tuple(self.others)}
 
     def add_counts(self, shards: Iterable[CellCounts]) -> Evaluation:
-        """Return the evaluation, from the results of `count_cells` for all shards."""
+        """Return the evaluation of all shards.
+
+        shards : results of `count_cells` for all shards, with the `cuts` and `brackets` of this object
+        """
         counts = {kind: np.zeros(2 * len(self.cuts) + 1, np.int64) for kind in self.others}
         inside: list[list[Inside]] = [[] for _ in self.brackets]
         for shard in shards:
