@@ -529,6 +529,13 @@ def default_points() -> list[str]:
     return _lines(head, table, left=2)
 
 
+def default_refused() -> list[str]:
+    """Recordings of each domain, and those that the commands refuse."""
+    rows = _read("default-model/results.json")["refused"]
+    table = [[row["domain"], str(row["recordings"]), str(row["refused"])] for row in rows]
+    return _lines(["domain", "recordings", "refused"], table, left=1)
+
+
 def _pooled(
     rows: Sequence[Mapping[str, Any]], far: str, kind: str, is_clean: bool | None = None
 ) -> str:
@@ -885,6 +892,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "default model, main rows": lambda: default_model("main"),
     "default model": lambda: default_model("all"),
     "default model, points": default_points,
+    "default model, refused": default_refused,
     "default model, few phrases": lambda: default_model("few"),
     "default model, calls": lambda: default_model("calls"),
     "default model, nearly": lambda: default_model("nearly"),
