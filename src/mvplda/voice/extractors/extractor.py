@@ -218,7 +218,7 @@ class Extractor:
 
         Parameters
         ----------
-        sources : recordings: paths of audio files, `FileSegment`s, or arrays of samples at the extractor's rate
+        sources : recordings: paths of audio files, `FileSegment` objects, or arrays of samples at the extractor's rate
         on_error : "raise" stops at an unusable recording; "skip" leaves it out and lists it in the result
         progress : write lines of progress to standard error
         workers : number of processes; 1 runs in this process
@@ -335,8 +335,8 @@ def load_extractor(
     path : an ONNX file with a recipe beside it, such as ``mvplda experiment`` writes; or a name that
         ``mvplda extractor get`` downloaded (``mvplda extractor list`` prints the names). A list loads several
         networks side by side.
-    check : whether to compare the vector of the test signal with the recipe's golden vector, unless ``mvplda extractor
-        get`` did so with the versions of the libraries that are installed
+    check : whether to compare the vector of the test signal with the recipe's golden vector, unless that was done when
+        the network was downloaded, with the versions of the libraries that are installed
     threads : number of threads of onnxruntime
 
     Raises
