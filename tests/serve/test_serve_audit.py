@@ -122,9 +122,12 @@ def test_a_truncated_audit_is_named(bench: Bench) -> None:
     last = found[-4]
     back = AUDIT_HEADS.update().where(AUDIT_HEADS.c.chain == 0)
     change(bench, back.values(number=last.number, mac=last.mac))
-    assert findings(bench) == ["changed: the head of chain 0"]
+    assert findings(bench) == ["changed: the record of first and last entry of chain 0"]
     bench.calls.create()
-    assert any("changed: the head of a chain, before entry" in line for line in findings(bench))
+    assert any(
+        "changed: the record of first and last entry of a chain, before" in line
+        for line in findings(bench)
+    )
 
 
 @pytest.mark.parametrize("column", ["first", "number"])
@@ -132,7 +135,7 @@ def test_a_head_whose_number_is_a_text_is_named(bench: Bench, column: str) -> No
     if bench.service.store.is_postgres:
         pytest.skip("PostgreSQL stores no text in a column of numbers")
     change(bench, sa.text(f"UPDATE audit_heads SET {column} = 'x' WHERE chain = 0"))
-    assert findings(bench)[0] == "changed: the head of chain 0"
+    assert findings(bench)[0] == "changed: the record of first and last entry of chain 0"
 
 
 def test_reordered_entries_are_named(bench: Bench) -> None:
@@ -160,7 +163,7 @@ def test_added_entries_are_named(bench: Bench) -> None:
 
 def test_removed_heads_are_named(bench: Bench) -> None:
     change(bench, AUDIT_HEADS.delete().where(AUDIT_HEADS.c.chain == 3))
-    assert findings(bench) == ["removed: the head of chain 3"]
+    assert findings(bench) == ["removed: the record of first and last entry of chain 3"]
     change(bench, AUDIT_HEADS.delete(), META.delete().where(META.c.name == AUDIT_KEY))
     assert findings(bench)
 

@@ -241,7 +241,7 @@ def _near_match_domain(corpus: str) -> list[str]:
 
 
 def evaluate_left_out(material: LeftOutTrials, corpus: str) -> list[Json]:
-    """Evaluate on one corpus models whose parameters, calibration and thresholds come from the other corpora."""
+    """Return the results on one corpus of models that were fitted, calibrated and given thresholds without it."""
     rows = []
     for name, design in EVALUATION.items():
         calibration = material.calibration(CALIBRATION[name], left_out=corpus)
@@ -332,7 +332,7 @@ def _errors(
 
 
 def _mean_cosine(trials: DeploymentTrials, names: Sequence[str]) -> Array:
-    """Return the sum of the cosines of the blocks `names`, each standardised over the trials."""
+    """Return the (n,) sum of the trials' cosines over the extractors `names`, standardised per extractor."""
     return np.sum([_standardised(trials.cosines[name]) for name in names], axis=0)
 
 

@@ -259,7 +259,7 @@ def join_recordings(recordings: Sequence[Samples], rng: Generator, step: int = 1
 
 
 def simulate_condition(samples: Samples, name: str, rng: Generator) -> Samples:
-    """Simulate a recording condition: one of `CONDITIONS`, `CALL` or "clean"."""
+    """Return a recording in a simulated condition `name`: one of `CONDITIONS`, `CALL` or "clean" (no change)."""
     wave = samples.astype(np.float64)
     wave *= 0.5 / max(float(np.abs(wave).max()), 1e-9)
     if name == "telephone":

@@ -277,7 +277,7 @@ class CalibratedTrials:
         return np.asarray(self.bands != SIMULATED_CALLS)
 
     def _allowed(self, far: float) -> dict[str, float]:
-        """Return the share that may pass, for each kind of impostor whose share is not `far`."""
+        """Return {kind of impostor: share that may be accepted} for the kinds with another limit than `far`."""
         allowed = WORDS_ALLOWED | {"TW": min(far, WORDS_ALLOWED["TW"]), SAME_SEX: 2.0 * far}
         if self.views == ("phrase",):
             allowed |= {"TW": far, SINGLE_WORD: far}

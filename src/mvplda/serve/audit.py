@@ -269,10 +269,14 @@ class AuditChain:
         for number in range(CHAINS):
             head = heads.get(number)
             if head is None:
-                report.findings.append(f"removed: the head of chain {number}")
+                report.findings.append(
+                    f"removed: the record of first and last entry of chain {number}"
+                )
                 continue
             if self.sealed(head) != head:
-                report.findings.append(f"changed: the head of chain {number}")
+                report.findings.append(
+                    f"changed: the record of first and last entry of chain {number}"
+                )
             if not isinstance(head.first, int) or not isinstance(head.number, int):
                 # without its numbers the chain cannot be followed
                 continue
@@ -286,7 +290,7 @@ class AuditChain:
             for entry in work.run(FOREIGN).scalars()
         ]
         report.findings += [
-            f"changed: the head of a chain, before entry {entry} reported it"
+            f"changed: the record of first and last entry of a chain, before entry {entry} reported it"
             for entry in work.run(REPORTED).scalars()
         ]
         return report

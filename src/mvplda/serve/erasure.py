@@ -64,8 +64,8 @@ def bind_key_database(store: Store) -> None:
         expected = connection.execute(GET_META, {"key": KEY_DATABASE}).scalar()
         if expected is None and is_apart and has_data_keys(connection):
             raise ParameterError(
-                "the data keys of this database are in the database itself: move them into the key database with "
-                "mvplda serve move-keys"
+                "the data keys are still in the database of the profiles, but --key-database names another database: "
+                "move them there with mvplda serve move-keys"
             )
     with store.key_database.begin() as connection:
         mark = key_mark(connection, expected)
@@ -218,7 +218,7 @@ def scrub_database(database: Database, tables: Sequence[str], report: ScrubRepor
 
 
 def log_copies(connection: Connection) -> Iterator[str]:
-    """Yield a sentence per setting or use of the PostgreSQL server by which copies of its write-ahead log remain."""
+    """Yield a sentence for each reason why the PostgreSQL server keeps copies of its write-ahead log."""
     reasons = {
         "SELECT current_setting('wal_recycle') = 'on'": "old segments of the write-ahead log are reused without being "
         "overwritten first (set wal_recycle = off)",

@@ -372,7 +372,7 @@ class TemplateRotation:
 
 @dataclass(frozen=True)
 class KeyPolicy:
-    """Limits of an API key, its policy; None: the default of the key's role.
+    """Policy of an API key: limits of what its caller may do and see. None means the default of the key's role.
 
     Parameters
     ----------

@@ -242,8 +242,8 @@ class Model:
         stored = np.clip(array, -2 * LARGEST_COMPONENT, 2 * LARGEST_COMPONENT).astype(np.float32)
         if not 0 < np.abs(stored).max() <= LARGEST_COMPONENT:
             detail = (
-                "expected a vector of an extractor, with numbers between -1 and 1 million that are not all 0; "
-                "got other numbers"
+                "expected a vector of an extractor, with numbers from -1,000,000 to 1,000,000 that are not all 0; "
+                f"got numbers up to {np.abs(array).max():g}"
             )
             raise Problem(422, "vector", detail)
         return stored
