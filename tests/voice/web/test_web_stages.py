@@ -332,7 +332,8 @@ def test_llrs_and_verdicts_are_those_of_python(make: Any) -> None:
         assert got["llrs"] == pytest.approx(dict(decision.llrs), abs=1e-6)
         assert (got["verdict"], got["reason"]) == (decision.answer, decision.reason)
         assert got["views"] == dict(decision.views)
-        assert got["probabilities"] == pytest.approx(dict(decision.probabilities), abs=1e-8)
+        # durations restored from single precision differ by 1e-7
+        assert got["probabilities"] == pytest.approx(dict(decision.probabilities), abs=2e-7)
         assert got["point"]["threshold"] == pytest.approx(decision.threshold)
     assert len({decision.answer for decision in decisions}) > 1
 
