@@ -1,4 +1,4 @@
-"""Middleware around every request: limits, headers, metrics and a log line; errors as problem details."""
+"""Handling of every HTTP request: limits, security headers, metrics, log line, and errors as problem details."""
 
 from __future__ import annotations
 
@@ -208,6 +208,7 @@ class Exchange:
         self._check_size(self._length)
 
     def _check_size(self, size: int) -> None:
+        """Raise a `Problem` (413) if `size` bytes are more than the body may have."""
         if size > self._limit:
             detail = (
                 f"the body of this call may have {self._limit} bytes at most; got {size} or more"

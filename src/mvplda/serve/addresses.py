@@ -144,5 +144,6 @@ class UnfinishedBodies:
         return True
 
     def _refuse(self, request: Exchange) -> None:
+        """Remove a request, and refuse it."""
         self.remove(request)
         request.stop_reading()

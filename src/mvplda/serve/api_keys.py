@@ -129,6 +129,7 @@ class ApiKeys:
         return is_found
 
     def _check_name(self, name: str) -> None:
+        """Raise `ParameterError` if the name belongs to a key of the environment."""
         if name in [caller.name for caller in self.environment.values()]:
             raise ParameterError(
                 f"the API key {name!r} comes from the environment variable {API_KEYS_VARIABLE}: change it there, and "

@@ -167,6 +167,7 @@ class AuditChain:
         return replace(head, seal=self._digest("head", values))
 
     def _digest(self, purpose: str, values: object) -> str:
+        """Return the keyed hash of JSON-serialisable values in hexadecimal; `purpose` separates kinds of values."""
         text = json.dumps([purpose, values], default=repr)
         return hmac.digest(self._key, text.encode(), "sha256").hex()
 
@@ -198,11 +199,13 @@ class AuditChain:
         self._put_head(work, replace(head, number=number, mac=mac))
 
     def _put_head(self, work: Transaction, head: Head) -> None:
+        """Store the head of a chain with its seal."""
         values = vars(self.sealed(head))
         if not work.run(SET_HEAD, head=head.chain, **values).rowcount:
             work.run(AUDIT_HEADS.insert(), **values)
 
     def _new_ids(self, work: Transaction, count: int) -> list[int]:
+        """Return the ids of the next `count` audit entries."""
         if self._is_postgres:
             return list(work.run(NEW_IDS, count=count).scalars())
         last = int(work.value(LAST_ID))
@@ -368,6 +371,7 @@ class Walk:
             ]
 
     def _rows(self, work: Transaction) -> Iterator[dict[str, Any]]:
+        """Yield the entries of the chain as {column: value}, in the order of their numbers, page by page."""
         after, after_id = self._head.first - 1, 2**31 - 1
         while True:
             rows = (
@@ -387,6 +391,7 @@ class Walk:
             after, after_id = rows[-1]["number"], rows[-1]["id"]
 
     def _check_receipt(self, number: int) -> None:
+        """Add a finding if the receipt has another hash for the entry with this number in the chain."""
         if self._expected is not None and self._expected[0] == number:
             if self._expected[1] != self.mac:
                 self.findings.append(

@@ -108,11 +108,13 @@ class Batches:
             self._start(self._run_lane())
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
+        """Run a coroutine as a task of the event loop."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _run_lane(self) -> None:
+        """Decide batches one after the other until no attempts wait."""
         self._lanes += 1
         try:
             while batch := self._next():
@@ -169,6 +171,7 @@ class Batches:
     # -- held profiles -------------------------------------------------------
 
     def _hold(self, entry: Entry) -> None:
+        """Queue an attempt on a held profile to be repeated, before later attempts on the same profile."""
         if not self._held:
             self._start(self._retry())
         self._held.setdefault(entry.name, []).insert(0, entry)

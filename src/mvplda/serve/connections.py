@@ -65,13 +65,16 @@ class TimeoutProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
         super().connection_lost(exc)
 
     def _is_answering(self) -> bool:
+        """Return whether the headers of a request are complete and its answer is not."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _wait(self) -> None:
+        """Start the time limit of the headers of the next request."""
         self.waiting[id(self)] = self
         self._timer = self.loop.call_later(self.settings.header_s, self.close_unfinished)
 
     def _stop_waiting(self) -> None:
+        """End the time limit of the headers."""
         self.waiting.pop(id(self), None)
         if self._timer is not None:
             self._timer.cancel()

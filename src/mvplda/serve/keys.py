@@ -163,6 +163,7 @@ class KeyRing:
         return master
 
     def _known(self, mark: str) -> MasterKey | None:
+        """Return the known master key whose mark is `mark` or begins with it; None if there is no such key."""
         if mark in self._masters:
             return self._masters[mark]
         for known, master in self._masters.items():

@@ -87,6 +87,7 @@ class Marks:
         work.run(DELETE_OLD_MARKS, oldest=self._oldest(work))
 
     def _oldest(self, work: Transaction) -> float:
+        """Return the time before which marks have expired, in seconds since 1970."""
         return work.now - self.settings.marks_days * DAY
 
     def _fingerprints(self, work: Transaction, name: str, key: bytes) -> list[Fingerprint]:

@@ -218,6 +218,7 @@ class ProfileStore:
         return row.state
 
     def _expires(self, row: ProfileRow) -> float:
+        """Return the time at which a profile expires if it is not used, in seconds since 1970."""
         return (row.last_used or row.created) + self.settings.expire_days * DAY
 
     def texts(self, row: ProfileRow) -> dict[str, str]:
@@ -247,6 +248,7 @@ class ProfileStore:
     def _reply(
         self, work: Transaction, row: ProfileRow, counts: Counter[tuple[str, str]]
     ) -> ProfileReply:
+        """Return the description of a profile; `counts` has its recordings per (profile id, phrase label)."""
         state = self.state(work, row)
         required = self.settings.enrolments
         remaining = {}
@@ -308,6 +310,7 @@ class ProfileStore:
         return self.describe(work, row)[0]
 
     def _model_columns(self) -> dict[str, object]:
+        """Return {column: value} of the columns that name the model of a profile's templates."""
         return {"model": self.model.fingerprint, "model_version": self.model.version}
 
     # -- creation and erasure ------------------------------------------------

@@ -346,11 +346,13 @@ class Tenants:
         return masters if present is None else masters.with_first(present)
 
     def _close(self, name: str) -> None:
+        """Close the database of a tenant, if it is open."""
         _, service = self._open.pop(name, (None, None))
         if service is not None:
             service.store.close()
 
     def close(self) -> None:
+        """Close the databases of all tenants."""
         for name in list(self._open):
             with self._locks[name]:
                 self._close(name)

@@ -63,6 +63,7 @@ class Turns:
             os.close(handle)
 
     def _lock(self, handle: int, until: float) -> None:
+        """Lock the file of turns, exclusively if this process is urgent; raise a `Problem` after the time `until`."""
         kind = fcntl.LOCK_EX if self._is_urgent else fcntl.LOCK_SH
         while True:
             try:
