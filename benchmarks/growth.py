@@ -49,15 +49,17 @@ OPERATIONS: dict[str, Sizes] = {
 SERVICE = "service"
 """First word of operations that need the packages of the service."""
 QUICK = {"fit": {"vectors": 1000, "dimension": 16, "classes": 50, "rank": 4, "views": 1}}
-CACHES = "linear work on arrays that outgrow the caches of a processor that others use as well"
+CACHES = "linear work on arrays that outgrow the caches of the processor"
 REASONS = {
     ("statistics", "dimension"): "the second moment has dimension^2 numbers",
     ("fit", "dimension"): "the second moment has dimension^2 numbers",
     ("fit", "views"): "each pair of views has a table, and the later views are solved together",
     ("enrol", "people"): CACHES,
+    ("score", "tests"): CACHES,
+    ("score a list", "rank"): CACHES,
     ("score a list", "trials"): CACHES,
     ("identify", "people"): CACHES,
-    ("index", "rank"): CACHES,
+    ("index", "rank"): "the vector of a profile is a product with matrices of rank^2 numbers",
     ("index", "people"): CACHES,
     ("service index", "people"): CACHES,
     ("service search", "people"): CACHES,
@@ -66,7 +68,7 @@ REASONS = {
     ("setup", "recordings"): "held-out trials are pairs of recordings",
     ("setup", "dimension"): "covariances have dimension^2 numbers and are factored in dimension^3",
 }
-"""Reasons of growth above `LIMIT`. Those of the caches were measured on a loaded machine; a quiet one may have none."""
+"""Reasons of growth above `LIMIT`."""
 
 
 def labelled(sizes: Sizes) -> tuple[Any, dict[str, Any]]:
