@@ -556,7 +556,7 @@ def _only_undeployed(entries: Mapping[str, V] | None) -> dict[str, V]:
 
 
 def _without_undeployed(entries: Mapping[str, V] | None) -> dict[str, V] | None:
-    """Return calibrations or points by their keys, without those for `Bundle.paired` (keys end in `UNDEPLOYED`)."""
+    """Return the calibrations or points whose keys do not end in `UNDEPLOYED`, the mark of `Bundle.paired`."""
     if entries is None:
         return None
     return {key: entry for key, entry in entries.items() if not key.endswith(f"|{UNDEPLOYED}")}

@@ -73,7 +73,7 @@ class FileFormatError(MvpldaError, ValueError):
 
 
 class FetchError(MvpldaError):
-    """Weights could not be downloaded, or have an unexpected hash."""
+    """The weights of a network could not be downloaded, or have an unexpected hash."""
 
 
 class MissingExtraError(MvpldaError, ImportError):

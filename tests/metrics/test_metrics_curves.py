@@ -180,7 +180,7 @@ def test_presets_and_their_triples():
     assert detection_cost("10, 1, .02") == DetectionCost("10, 1, .02", 0.02, 10, 1)
     assert [cost.name for cost in detection_costs("voxsrc")] == ["voxsrc"]
     for wrong in ("nist", "1,1", "1,1,x"):
-        with pytest.raises(ParameterError, match=r"expected one of default.*triple"):
+        with pytest.raises(ParameterError, match=r"expected one of default.*three numbers"):
             detection_cost(wrong)
     for wrong in ("1,1,0", "1,1,1", "0,1,.5", "1,inf,.5", "1,-1,.5"):
         with pytest.raises(ParameterError, match="positive finite costs"):

@@ -67,7 +67,7 @@ def test_wrong_use_is_named() -> None:
         model.fit(X)
     with pytest.raises(LabelError, match="270 vectors and 269 labels"):
         model.fit(X, {v: c[1:] for v, c in labels.items()})
-    with pytest.raises(LabelError, match="no view 'phrase'"):
+    with pytest.raises(LabelError, match="no column for the view 'phrase'"):
         model.fit(X, {"speaker": labels["speaker"]})
     model.fit(X, labels)
     with pytest.raises(ValueError, match="7 features"):

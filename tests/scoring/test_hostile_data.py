@@ -108,8 +108,8 @@ def test_not_a_number(bad: float, words: str) -> None:
 @pytest.mark.parametrize(
     ("X", "words"),
     [
-        (np.full((len(A), 5), 3.3), "all training vectors are equal"),
-        (1e-170 * vectors(), "all training vectors are equal, or so small"),
+        (np.full((len(A), 5), 3.3), "all vectors are equal"),
+        (1e-170 * vectors(), "all vectors are equal, or so small"),
         (1e-150 * vectors(), "too small for floating-point"),
         (1e160 * vectors(), "scale the vectors down"),
         ((1e20 * vectors()).astype(np.float32), "scale the vectors down"),

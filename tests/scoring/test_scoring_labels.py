@@ -277,7 +277,7 @@ def test_large_names_stay_whole(rng, tmp_path):
     profiles = large.enrol(X[:4], big.tolist())
     assert len(profiles) == 4
     np.testing.assert_array_equal(profiles.number([2**63 + 11, 7]), [1, 2])
-    with pytest.raises(LabelError, match="all text or all numbers"):
+    with pytest.raises(LabelError, match="all strings or all numbers"):
         large.enrol(X[:3], [1, "1", 2])
     with pytest.raises(LabelError, match="strings or numbers"):
         large.enrol(X[:2], np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[D]"))

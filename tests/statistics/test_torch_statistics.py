@@ -212,7 +212,7 @@ def test_what_does_not_fit_is_named() -> None:
         new(5, {"a": 3}).add(block, codes)
     with pytest.raises(DataError, match="two dimensions"):
         new(2, {"a": 3}).add(block[0], codes)
-    with pytest.raises(DataError, match="must not be empty"):
+    with pytest.raises(DataError, match="at least one vector"):
         new(2, {"a": 3}).add(block[:0], {"a": []})
     with pytest.raises(DataError, match="real numbers"):
         new(2, {"a": 3}).add(block.to(torch.complex64), codes)

@@ -454,7 +454,7 @@ def errors_by_group(
 
 
 def group_lines(groups: GroupErrors) -> list[str]:
-    """Return lines of text: a table with FRR and FAR of each group, and the largest ratio of both between groups."""
+    """Return lines of text: FRR and FAR of each group of people, then for each rate the largest ratio of two groups."""
     from ..metrics.evaluation import align_columns
 
     rows = [["group", "FRR %", "FAR %"]]
