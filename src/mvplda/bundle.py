@@ -19,6 +19,7 @@ from .decisions import OperatingPoint, point_for
 from .exceptions import DataError, ParameterError
 from .labels import as_array, base_columns
 from .models.base import BaseScorer
+from .models.caching import comparing_once
 from .models.deployment import (
     deployed_classes,
     deployed_scorer,
@@ -207,6 +208,7 @@ class Bundle(BaseScorer, Estimator):
 
     # -- calibrated answers ------------------------------------------------------------
 
+    @comparing_once()
     def answer(
         self,
         enrol: ProfilesLike,

@@ -14,6 +14,8 @@ import pytest
 
 import mvplda
 from mvplda import PLDA, Committee, CosineScorer, MultiviewPLDA
+from mvplda.exceptions import DataError
+from mvplda.models import caching
 from mvplda.models.base import BaseScorer, release_caches
 from mvplda.models.caching import CACHE, ScorerCache
 
@@ -286,3 +288,23 @@ def test_profiles_of_several_sizes_are_scored_anew_after_a_change(part: str) -> 
     assert not np.array_equal(after, before)
     # other objects have no cached values
     np.testing.assert_array_equal(after, model.llr(deepcopy(profiles), X[60:70]))
+
+
+def test_a_call_compares_every_attribute_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fitted()
+    profiles = model.enrol(X[:4], [0, 0, 1, 1])
+    model.llr(profiles, X[4:6])
+    compared: list[int] = []
+    compare = caching.have_equal_content
+
+    def count(value: Any, other: Any) -> bool:
+        compared.append(id(value))
+        return compare(value, other)
+
+    monkeypatch.setattr(caching, "have_equal_content", count)
+    model.llr(profiles, X[4:6])
+    assert len(compared) == len(set(compared)) > 0
+    # the next call compares again, and finds that the profiles are those of another model
+    model.mean_[0] += 1.0
+    with pytest.raises(DataError):
+        model.llr(profiles, X[4:6])

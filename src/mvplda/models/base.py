@@ -41,7 +41,7 @@ from ..scoring.question import LogLikelihoods, Question, QuestionArguments, make
 from ..scoring.search import SearchIndex
 from ..sklearn_interface import check_is_fitted
 from ..vector_checks import as_vectors, check_feature_names
-from .caching import CACHE
+from .caching import CACHE, comparing_once
 from .checks import check_whole_number
 from .profile_comparison import ScoringMethod, compare
 from .trial_set import check_trial_pairs
@@ -233,6 +233,7 @@ class BaseScorer(Persistent):
 
     # -- profiles ----------------------------------------------------------------
 
+    @comparing_once()
     def enrol(
         self,
         X: ArrayLike,
@@ -272,6 +273,7 @@ class BaseScorer(Persistent):
             weights=weights,
         )
 
+    @comparing_once()
     def profiles(
         self,
         y: AnyArray,
@@ -299,6 +301,7 @@ class BaseScorer(Persistent):
 
     # -- answers -------------------------------------------------------------------
 
+    @comparing_once()
     def llr(
         self,
         enrol: ProfilesLike,
@@ -347,6 +350,7 @@ class BaseScorer(Persistent):
             result[:] = question.with_spoofs(result, shape)
         return result
 
+    @comparing_once()
     def llr_trials(
         self,
         enrol: ProfilesLike,
@@ -376,6 +380,7 @@ class BaseScorer(Persistent):
         (scores,) = score_pairs(comparison, comparison.ratio.sums, pairs)
         return question.with_spoofs(scores, comparison.shape, pairs)
 
+    @comparing_once()
     def identify(
         self,
         profiles: Profiles,
@@ -464,6 +469,7 @@ class BaseScorer(Persistent):
         """
         return index.queries(tests if isinstance(tests, Profiles) else self.enrol(tests))
 
+    @comparing_once()
     def log_likelihoods(
         self,
         enrol: ProfilesLike,
@@ -493,6 +499,7 @@ class BaseScorer(Persistent):
         listed = None if pairs is None else check_trial_pairs(pairs, *comparison.shape)
         return log_likelihoods(comparison, comparison.ratio.hypotheses, listed)
 
+    @comparing_once()
     def hypotheses(
         self,
         enrol: ProfilesLike,

@@ -8,7 +8,9 @@ microseconds per 100 kB.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Generic, Self, TypeVar, cast, overload
 
 import numpy as np
@@ -17,6 +19,27 @@ V = TypeVar("V")
 
 CACHE = "_cache"
 """Attribute of a scorer that holds its `ScorerCache`; copies, clones and files leave it out."""
+
+
+_compared: ContextVar[dict[tuple[int, str, str | None], tuple[object, object]] | None]
+_compared = ContextVar("_compared", default=None)
+"""Attributes that were compared within a block of `comparing_once`, with their caches: {(id, name, view): both}."""
+
+
+@contextmanager
+def comparing_once() -> Iterator[None]:
+    """Compare each fitted attribute with its snapshot once in a block, instead of whenever it is read.
+
+    For methods that change no attribute. A comparison takes longer than the scoring of a pair.
+    """
+    if _compared.get() is not None:
+        yield
+        return
+    token = _compared.set({})
+    try:
+        yield
+    finally:
+        _compared.reset(token)
 
 
 class Snapshot:
@@ -48,6 +71,13 @@ class ScorerCache:
         """
         value = attributes[name] if view is None else attributes[name][view]
         snapshot = self._snapshots.get((name, view))
+        compared = _compared.get()
+        if compared is not None:
+            key = (id(self), name, view)
+            # the entry holds both objects, so that no other object can reuse their ids
+            if snapshot is not None and key in compared and compared[key][1] is value:
+                return snapshot
+            compared[key] = self, value
         if snapshot is None or not have_equal_content(value, snapshot.content):
             snapshot = self._snapshots[name, view] = Snapshot(private_copy(value))
         return snapshot
