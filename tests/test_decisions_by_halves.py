@@ -305,3 +305,18 @@ def test_a_name_needs_every_half_of_the_question() -> None:
     assert name_among([9.0, 2.0], point, halves=halves).best == 0
     halves["phrase"][0] = 0.9
     assert name_among([9.0, 2.0], point, halves=halves).best is None
+
+
+def test_a_note_says_which_threshold_decided_against_the_likeliest_hypothesis():
+    # two hypotheses of another speaker outweigh that of the owner only together
+    logs = dict(zip(HYPOTHESES, (6.0, -10.0, 6.9, 6.4), strict=True))
+    one = replace(answer(0.0, 0.0), logs={h: np.asarray(value) for h, value in logs.items()})
+    rejected = decide(one, POINT)
+    assert (rejected.answer, rejected.reason) == ("reject", "wrong_speaker")
+    assert max(rejected.probabilities, key=rejected.probabilities.__getitem__) == "speaker+phrase"
+    assert rejected.probability_note() == (
+        "The threshold of the speaker decided. The probabilities weigh speaker and phrase together, at even odds:"
+    )
+    for llrs in ((-4.0, 8.0), (8.0, 8.0), (4.0, 8.0)):
+        assert decide(answer(*llrs), POINT).probability_note() is None
+    assert replace(rejected, halves={}).probability_note() is None

@@ -277,16 +277,20 @@ def closing_lines(decision: Decision) -> list[str]:
 
 
 def probability_lines(decision: Decision) -> list[str]:
-    """Return a line per hypothesis with its probability in percent."""
+    """Return a line per hypothesis with its probability in percent, after a note if the likeliest did not decide."""
     from ..kinds import SPOOF
 
     no_match = "nothing is the same"
     if len(decision.views) == 1:
         no_match = f"different {next(iter(decision.views))}"
     labels = {"nothing": no_match, SPOOF: "replay or synthetic speech"}
+    note = decision.probability_note()
     return [
-        f"  {labels.get(name) or 'same ' + name.replace('+', ' and ')}: {100 * probability:.2f} %"
-        for name, probability in decision.probabilities.items()
+        *([note] if note else []),
+        *(
+            f"  {labels.get(name) or 'same ' + name.replace('+', ' and ')}: {100 * probability:.2f} %"
+            for name, probability in decision.probabilities.items()
+        ),
     ]
 
 

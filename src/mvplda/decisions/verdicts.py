@@ -133,6 +133,33 @@ class Decision:
         direction = "for" if self.llr >= 0 else "against"
         return f"{self._outcome(same)} (LLR {self.llr:+.2f}, {odds} {direction} the {same})."
 
+    def probability_note(self) -> str | None:
+        """Return why the most likely hypothesis and the verdict differ; None if they agree.
+
+        Thresholds of the views decide, each about the evidence of its view; probabilities weigh all hypotheses.
+
+        Examples
+        --------
+        >>> halves = {"speaker": HalfThreshold(5.0), "phrase": HalfThreshold(2.0)}
+        >>> views = {"speaker": "reject", "phrase": "accept"}
+        >>> probabilities = {"speaker+phrase": 0.65, "phrase": 0.35}
+        >>> decision = Decision("reject", "wrong_speaker", 0.6, 5.0, probabilities, views, halves=halves)
+        >>> decision.probability_note()
+        'The threshold of the speaker decided. The probabilities weigh speaker and phrase together, at even odds:'
+        """
+        if not (self.halves and self.probabilities) or self.answer == "inconclusive":
+            return None
+        likeliest = max(self.probabilities, key=self.probabilities.__getitem__)
+        is_target = set(likeliest.split("+")) == set(self.views)
+        if is_target == (self.answer == "accept"):
+            return None
+        views = [view for view in self.views if self.views[view] == self.answer]
+        if not views:
+            return None
+        thresholds = f"threshold{'s' * (len(views) > 1)} of the {' and the '.join(views)}"
+        together = f"The probabilities weigh {' and '.join(self.views)} together, at even odds:"
+        return f"The {thresholds} decided. {together}"
+
     def _outcome(self, same: str) -> str:
         """Return the verdict and its reason in words.
 

@@ -172,7 +172,8 @@ export async function verifyView(main, query) {
     panel.replaceChildren(h("article", { class: `result ${answer.decision}`, "data-decision": answer.decision,
       "data-reason": answer.reason ?? "" },
       h("header", {}, circles(kind, 132), h("div", {}, title, h("p", {}, sentence), again)),
-      answer.posteriors && h("div", {}, h("h3", {}, "Probability of each kind of trial"), bars(answer.posteriors)),
+      answer.posteriors && h("div", {}, h("h3", {}, "Probability of each kind of trial"),
+        weighing(answer), bars(answer.posteriors)),
       has("llr") && h("details", { class: "expert" }, h("summary", {}, "Scores"),
         has("llrSpeaker", "llrPhrase") && h("div", { class: "dials" }, dial("voice", "voice", answer.llrSpeaker),
           dial("phrase", "phrase", answer.llrPhrase)),
@@ -191,6 +192,16 @@ export async function verifyView(main, query) {
 
   reset();
   return stop;
+}
+
+/** Why the most likely kind of trial and the verdict differ; null if they agree. */
+function weighing({ halves, decision, posteriors, voice, phrase }) {
+  const likeliest = Object.keys(posteriors).reduce((best, kind) => (posteriors[kind] > posteriors[best] ? kind : best));
+  if (!halves || decision === "inconclusive" || (likeliest === "TC") === (decision === "accept")) return null;
+  const decided = [voice === decision && "voice", phrase === decision && "phrase"].filter(Boolean);
+  if (!decided.length) return null;
+  return h("p", { class: "small" }, `The threshold${decided.length > 1 ? "s" : ""} of the ${decided.join(" and the ")
+  } decided. These probabilities weigh voice and phrase together, at even odds.`);
 }
 
 /** The thresholds that decide: one of the voice and one of the phrase, or a single one. */
