@@ -40,6 +40,9 @@ from mvplda.serve.recordings import ProcessedRecording
 from mvplda.serve.settings import Settings
 from mvplda.serve.tenants import put_tenant
 
+# uvicorn 0.32 calls parts of websockets that are deprecated
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
 RATE = 16000
 BLOCK = RATE // 10
 END = json.dumps({"type": "end"})

@@ -59,7 +59,11 @@ async def runtime_dependency(request: Request) -> Runtime:
     return runtime_of(request)
 
 
-App = Annotated["Runtime", Depends(runtime_dependency)]
+if TYPE_CHECKING:
+    App = Annotated[Runtime, Depends(runtime_dependency)]
+else:
+    # FastAPI 0.115 must resolve every name in an annotation
+    App = Annotated[object, Depends(runtime_dependency)]
 
 
 def sent_key(headers: Mapping[str, str]) -> str | None:
@@ -97,6 +101,10 @@ class RequiredRole(APIKeyHeader):
             detail = f"this call needs an API key of the role {self.role}; this key has the role {caller.role}"
             raise Problem(403, "role", detail)
         return caller
+
+
+# FastAPI 0.115 does not resolve the postponed annotations of a callable object
+RequiredRole.__call__.__annotations__["request"] = Request
 
 
 async def idempotent_call(
