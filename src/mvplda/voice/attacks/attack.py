@@ -36,8 +36,9 @@ class Attack:
 
     Attributes
     ----------
-    name : name in tables
-    kind : kind of attack (presentation attack instrument species of ISO/IEC 30107-3)
+    name : name of the attack in tables of results
+    kind : what makes the sound, such as "replay" (presentation attack instrument species of
+        ISO/IEC 30107-3)
     make : function that returns the sound of the attack, given a recording at 16 kHz and a random generator
     programs : programs that must be installed
     packages : Python packages that must be installed
@@ -52,7 +53,10 @@ class Attack:
     sox_formats: tuple[str, ...] = ()
 
     def missing(self) -> list[str]:
-        """Return the names of the programs, formats of sox and Python packages that are not installed."""
+        """Return what the attack needs and is not installed: programs, formats of sox, packages.
+
+        The result is a list of names; it is empty if the attack can be made.
+        """
         programs = [name for name in self.programs if shutil.which(name) is None]
         formats = [] if programs else sorted(set(self.sox_formats) - formats_of_sox())
         packages = [name for name in self.packages if not is_importable(name)]
@@ -83,7 +87,7 @@ class Attack:
 
 @cache
 def is_importable(package: str) -> bool:
-    """Return whether a Python package, with all that it imports, is installed."""
+    """Return whether a Python package and all that it imports are installed."""
     try:
         import_module(package)
     except ImportError:
@@ -113,7 +117,7 @@ def run_program(command: Sequence[str], data: bytes) -> bytes:
     Raises
     ------
     ParameterError
-        The program failed.
+        The program returned an exit code other than 0.
     """
     done = subprocess.run(
         list(command), input=data, capture_output=True, check=False, timeout=PROGRAM_SECONDS

@@ -36,17 +36,24 @@ def add_noise(sound: Sound, rng: Generator) -> Sound:
 
 
 def change_speed(sound: Sound, rng: Generator, share: float) -> Sound:
-    """Play a recording (n,) faster or slower, at random, by the given share of the speed; its pitch changes too."""
+    """Play a recording (n,) at 1 - share or at 1 + share times its speed; its pitch changes too.
+
+    rng : draws whether the recording becomes slower or faster
+    share : relative change of the speed, such as 0.05
+    """
     return resample(sound, RATE * rng.choice([1 - share, 1 + share]), RATE)
 
 
 def up_to_two_percent(sound: Sound, rng: Generator) -> Sound:
-    """Play a recording (n,) faster or slower by a random share of up to 2 % of the speed."""
+    """Play a recording (n,) at a random speed between 0.98 and 1.02 times its own."""
     return resample(sound, RATE * rng.uniform(0.98, 1.02), RATE)
 
 
 def band_pass(sound: Sound, rng: Generator) -> Sound:
-    """Remove the frequencies of a recording (n,) below a random limit of 100 to 500 Hz and above one of 3 to 7 kHz."""
+    """Remove the low and the high frequencies of a recording (n,).
+
+    The lower limit is drawn between 100 and 500 Hz, the upper limit between 3 and 7 kHz.
+    """
     limits = [rng.uniform(100, 500), rng.uniform(3000, 7000)]
     return np.asarray(sosfilt(butter(4, limits, "bandpass", fs=RATE, output="sos"), sound))
 

@@ -84,11 +84,14 @@ class Outcome(NamedTuple):
 def owners_of(
     files: Sequence[Recording], people: Sequence[str], phrases: Sequence[str]
 ) -> list[Owner]:
-    """Select the people with enough recordings of one phrase, and divide the recordings into enrolments and others.
+    """Return an owner for each person with at least `ENROLMENTS` + 1 recordings of one phrase.
 
-    The phrase with the most recordings of a person is used. At least `ENROLMENTS` + 1 recordings are needed.
+    The phrase with the most recordings of a person is used. Its first `ENROLMENTS` recordings are
+    enrolments, and at most `TESTS` of the following ones are `others`.
 
-    files, people, phrases : (n,) recording, its person, and its phrase or ""
+    files : (n,) recordings
+    people : (n,) person who speaks in each recording
+    phrases : (n,) phrase of each recording; "" if it is unknown
     """
     recordings: dict[str, dict[str, list[Recording]]] = {}
     for file, person, phrase in zip(files, people, phrases, strict=True):
@@ -107,7 +110,9 @@ def owners_of(
 def list_owners(
     source: PathLike, pattern: str | None = None, most: int | None = None
 ) -> list[Owner]:
-    """Return the people with enough recordings of a phrase, from a folder or table labelled as for `mvplda setup`.
+    """List recordings, labelled as for `mvplda setup`, and return the people with enough of them.
+
+    `owners_of` states how many recordings a person needs.
 
     Parameters
     ----------
@@ -140,13 +145,16 @@ def attack_owner(
     rng: np.random.Generator,
     language: str | None = None,
 ) -> list[Outcome]:
-    """Verify an owner, and attack with one of the enrolled recordings and with one that was not enrolled.
+    """Verify the other recordings of an owner, then make each attack from two of the recordings.
+
+    Each attack is made from the first enrolled recording and from the last other recording. The
+    enrolled recording is also replayed unchanged.
 
     Parameters
     ----------
     owner : person with recordings
     decide : function that decides about each sound independently of earlier sounds
-    attacks : attacks to make; those that need missing programs are left out
+    attacks : attacks to make; an attack that needs a missing program or package is left out
     rng : generator of the attacks' random choices
     language : language of the phrase for an attack by text-to-speech; None: no such attack
 
@@ -191,7 +199,7 @@ def attack_everybody(
     owners : people with recordings
     decide : function that decides about each sound independently of earlier sounds
     language : language of the phrases for an attack by text-to-speech; None: no such attack
-    attacks : attacks by name
+    attacks : {name: attack}; an attack that needs a missing program or package is left out
     seed : seed of the attacks' random choices
     progress : write lines of progress to standard error
 
@@ -215,7 +223,7 @@ def decide_by(voices: VoiceModel, owners: Sequence[Owner]) -> Decide:
     Parameters
     ----------
     voices : model
-    owners : people whose enrolments are loaded
+    owners : people who can be claimed; the vectors of their enrolments are extracted at once
     """
     enrolled = {owner.name: voices.side(owner.enrolments) for owner in owners}
 
@@ -231,7 +239,11 @@ def decide_by(voices: VoiceModel, owners: Sequence[Owner]) -> Decide:
 
 
 class Share(NamedTuple):
-    """Share of attempts in [0, 1] with the limits `low` and `high` of its 95 % confidence interval."""
+    """Proportion of attempts with some outcome, and its 95 % confidence interval.
+
+    estimate : number of attempts with the outcome, divided by the number of attempts
+    low, high : limits of the interval, from 0 to 1
+    """
 
     estimate: float
     low: float
@@ -247,14 +259,15 @@ class Share(NamedTuple):
 class AttackRow:
     """Outcomes of one attack on all people, or of the verifications of all owners.
 
-    The terms are those of ISO/IEC 30107-3.
+    IAPAR, APCER and BPCER are error rates of ISO/IEC 30107-3.
 
     kind, attack, origin : as in `Outcome`
-    attempts, people : number of attempts, and number of people attacked
-    accepted : share of attempts that the log-in accepts: IAPAR of an attack
-    suspected : share of attempts that the detection of copies suspects. APCER of an attack is 1 - suspected; BPCER is
-        the share for owners
-    inconclusive : share of attempts without a decision
+    attempts : number of attempts
+    people : number of people who are attacked or verified
+    accepted : proportion of attempts that the log-in accepts; for an attack, the IAPAR
+    suspected : proportion of attempts with the reason "suspected_replay"; for owners, the BPCER.
+        For an attack, 1 minus this proportion is the APCER
+    inconclusive : proportion of attempts with the verdict inconclusive
     """
 
     kind: str
@@ -287,9 +300,9 @@ def summary(outcomes: Sequence[Outcome]) -> list[AttackRow]:
 
 
 def share_of(flags: Sequence[bool]) -> Share:
-    """Return the share of true values with its 95 % interval by Clopper and Pearson.
+    """Return the proportion of true values with its 95 % interval by Clopper and Pearson.
 
-    flags : at least one value
+    flags : at least one truth value
     """
     count, total = sum(flags), len(flags)
     low = float(beta.ppf(0.025, count, total - count + 1)) if count else 0.0
@@ -307,9 +320,10 @@ TABLE_HEAD = [
 
 
 def table_rows(rows: Sequence[AttackRow]) -> list[list[str]]:
-    """Return the texts of a table with the columns `TABLE_HEAD`, one row per row of `summary`.
+    """Return the cells of a table as texts: one row per row of `summary`, columns as in `TABLE_HEAD`.
 
-    For owners, the last column has the BPCER, the share of owners that are suspected of replaying a copy.
+    The last column has the APCER of an attack. In the row of the owners it has their BPCER, the
+    percentage of owners who are suspected of replaying a copy.
     """
     cells = []
     for row in rows:
@@ -334,7 +348,10 @@ def text_table(rows: Sequence[AttackRow]) -> str:
 
 
 def missing_programs(attacks: Iterable[Attack]) -> list[str]:
-    """Return a line of text for each attack that cannot be made because a program or package is not installed."""
+    """Return one sentence per attack that needs a program or package that is not installed.
+
+    The sentence names the attack and what it needs.
+    """
     return [
         f"Left out: {attack.name}, which needs {', '.join(attack.missing())}."
         for attack in attacks

@@ -40,9 +40,10 @@ def hz_of_mel(mel: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=1)
 def melgan_bands() -> NDArray[np.float64]:
-    """Return the (80, 513) triangular weights of mel bands on frequencies, as MelGAN was trained with.
+    """Return the (80, 513) weight of each frequency of a spectrum in each mel band.
 
-    The area under the weights of each band is 1, with frequencies in Hz.
+    MelGAN was trained with these bands. The weights of a band form a triangle over frequencies in
+    Hz, with the area 1.
     """
     knee = LINEAR_HZ / HZ_PER_MEL
     highest = knee + np.log(HIGHEST_HZ / LINEAR_HZ) / LOG_STEP
@@ -58,7 +59,8 @@ def melgan_bands() -> NDArray[np.float64]:
 def melgan_network() -> Any:
     """Load the MelGAN network from the package ttskit, as a PyTorch module.
 
-    Its file is a pickle, which could run any code; only the listed classes of layers are allowed.
+    The file of the network is a pickle, which could run any code. Therefore only the classes of
+    layers that MelGAN consists of may be loaded.
     """
     torch = import_module("torch")
     classes = []

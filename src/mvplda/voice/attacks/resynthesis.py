@@ -42,9 +42,9 @@ def short_time_spectra(sound: Sound) -> NDArray[np.complex128]:
 
 
 def overlap_add(windows: Array, length: int) -> Array:
-    """Return the (length,) sound whose overlapping windows are nearest to the given ones.
+    """Return the (length,) sound whose overlapping windows fit given windows best (least squares).
 
-    windows : (windows, 512) samples of each window, as `short_time_spectra` places them
+    windows : (windows, 512) samples of each window; positions are those of `short_time_spectra`
     length : number of samples of the sound
     """
     weights = np.hanning(WINDOW)
@@ -79,7 +79,10 @@ def griffin_lim(sound: Sound, rng: Generator, bands: int | None = None) -> Sound
 
 
 def mel_weights(bands: int) -> Array:
-    """Return the (bands, 257) triangular weights of mel bands on frequencies from 0 to 8 kHz."""
+    """Return the (bands, 257) weight of each frequency of a spectrum (0 to 8 kHz) in each mel band.
+
+    The weights of a band form a triangle with the peak 1.
+    """
     highest = 2595 * np.log10(1 + RATE / 2 / 700)
     edges = 700 * (10 ** (np.linspace(0, highest, bands + 2) / 2595) - 1)
     low, centre, high = (edges[start : start + bands, None] for start in range(3))
