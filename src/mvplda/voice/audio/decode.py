@@ -171,9 +171,18 @@ def _of_file(
     most_s: float = inf,
     most_bytes: float = inf,
 ) -> Sound:
-    """Decode a file, or a segment of one, to samples of one channel at `rate`.
+    """Decode a file, or a segment of one, to (n,) samples of one channel.
 
-    most_s, most_bytes : limits of the duration and of the size of the file, above which `AudioError` is raised
+    source : path or bytes of the file
+    rate : samples per second of the result
+    segment : position of the segment in the file; None: the whole file
+    most_s : maximum duration in seconds
+    most_bytes : maximum size of the file in bytes
+
+    Raises
+    ------
+    AudioError
+        The file cannot be decoded, is silent, or exceeds a maximum.
     """
     try:
         with _opened(source) as opened:
@@ -312,9 +321,12 @@ def _fail(
 
 
 def _check_rate(rate: int, source: AudioFile) -> None:
-    """Raise `AudioError` for a sample rate that no sound has, as in a damaged header.
+    """Raise `AudioError` unless a sample rate is from `MIN_SOUND_RATE` to `MAX_SOUND_RATE`.
 
-    A few samples at a very low rate would be resampled to hours.
+    A damaged header may contain any rate, and at a very low rate a few samples would be resampled
+    to hours of sound.
+
+    source : path or bytes of the file, for the error message
     """
     if not MIN_SOUND_RATE <= rate <= MAX_SOUND_RATE:
         _fail(
@@ -324,11 +336,16 @@ def _check_rate(rate: int, source: AudioFile) -> None:
 
 
 def _as_sound(samples: FloatArray, source: AudioFile, rate: int, target_rate: int) -> Sound:
-    """Average the channels of samples, resample, and raise `AudioError` if there is no valid sound.
+    """Return samples as (m,) samples of one channel, the mean of all channels, at another rate.
 
     samples : (n,) or (n, channels) with full scale 1
-    source : name of the file in error messages, or its bytes
+    source : path or bytes of the file, for error messages
     rate, target_rate : samples per second before and after
+
+    Raises
+    ------
+    AudioError
+        Samples are missing, not finite, too large or all zero, or the channels cancel each other.
     """
     if not np.isfinite(samples).all():
         _fail(
@@ -367,7 +384,7 @@ def sound_from_array(samples: FloatArray, rate: int, source_rate: int | None) ->
     ----------
     samples : (n,) or (n, channels) floats with full scale 1; channels are averaged
     rate : samples per second of the result
-    source_rate : samples per second of `samples`; None raises an error
+    source_rate : samples per second of `samples`; required, None raises `DataError`
 
     Raises
     ------

@@ -100,12 +100,19 @@ def label_recordings(listed: Recordings, pattern: str | None = None) -> tuple[Re
     Parameters
     ----------
     listed : recordings, of which only ids and files are used
-    pattern : ``{view}`` matches a label without ``/``, and ``*`` matches anything. None: labels are names of folders,
-        see `default_pattern`
+    pattern : ``{view}`` matches a label without ``/``, and ``*`` matches anything. None: labels are
+        names of folders, see `default_pattern`
 
     Returns
     -------
     the matching recordings with labels, and the pattern
+
+    Raises
+    ------
+    ParameterError
+        The pattern has no ``{speaker}``, or `pattern` is None and the recordings are in no folders.
+    DataError
+        No recording matches the pattern.
     """
     chosen = default_pattern(listed.ids) if pattern is None else pattern
     if "{speaker}" not in chosen:
@@ -134,7 +141,17 @@ def label_recordings(listed: Recordings, pattern: str | None = None) -> tuple[Re
 def default_pattern(names: Sequence[str]) -> str:
     """Return the pattern by which folders in ids label speakers (outer folder) and phrases (inner folder).
 
-    The most frequent depth of the ids decides; folders below the phrase are no labels.
+    The most frequent number of folders in an id decides whether phrases are labelled. Folders
+    within the folder of a phrase are not labels.
+
+    Parameters
+    ----------
+    names : ids of recordings, at least one
+
+    Raises
+    ------
+    ParameterError
+        Most ids contain no folder.
 
     Examples
     --------
@@ -155,7 +172,8 @@ def default_pattern(names: Sequence[str]) -> str:
 def _list_source(path: Path, use_own_names: bool) -> list[ListedRecording]:
     """List the recordings of one file, folder, list or table.
 
-    use_own_names : whether ids in a folder start with the name of this folder
+    path : the sound file, folder, list or table
+    use_own_names : if `path` is a folder, whether the ids of its recordings start with its name
     """
     if (path / "index.csv").is_file():
         path = path / "index.csv"
@@ -180,9 +198,12 @@ def _list_source(path: Path, use_own_names: bool) -> list[ListedRecording]:
 
 
 def _files_under(folder: Path, parents: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """Yield the files in a folder and its subfolders; links are followed, hidden files and folders left out.
+    """Yield the files in a folder and its subfolders; links are followed.
 
-    parents : resolved folders from the one that is listed down to the parent of `folder`
+    Hidden files and folders are left out, and so are links to a folder that contains the link.
+
+    parents : folders above `folder`, without links, from the first that is listed; in the first
+        call there are none
     """
     chain = (*parents, folder.resolve())
     for path in folder.iterdir():
@@ -190,13 +211,13 @@ def _files_under(folder: Path, parents: tuple[Path, ...] = ()) -> Iterator[Path]
             continue
         if not path.is_dir():
             yield path
-        elif not (path.is_symlink() and _contains_one_of(path.resolve(), chain)):
+        elif not (path.is_symlink() and _contains_any(path.resolve(), chain)):
             yield from _files_under(path, chain)
 
 
-def _contains_one_of(folder: Path, chain: Sequence[Path]) -> bool:
-    """Return whether `folder` is or contains a folder of `chain`; if it is linked, its files would be listed twice."""
-    return any(folder == parent or folder in parent.parents for parent in chain)
+def _contains_any(folder: Path, others: Sequence[Path]) -> bool:
+    """Return whether a folder is one of the other folders, or contains one of them at any depth."""
+    return any(folder == other or folder in other.parents for other in others)
 
 
 def _list_table(path: Path) -> list[ListedRecording]:
@@ -226,7 +247,7 @@ def _list_table(path: Path) -> list[ListedRecording]:
 
 
 def is_sound_file(file: Path) -> bool:
-    """Return whether a file exists and its name ends like that of an audio file, such as .wav."""
+    """Return whether a file exists and has a suffix of `SOUND_SUFFIXES`, such as .wav."""
     return file.suffix.lower() in SOUND_SUFFIXES and file.is_file()
 
 

@@ -80,7 +80,10 @@ class SoundSegment:
 
     @cached_property
     def levels(self) -> Array:
-        """Level of each frame, (T,): its power without its mean in dB relative to full scale; one frame per 10 ms."""
+        """Level of each frame of 25 ms, (T,), in dB relative to full scale; one frame per 10 ms.
+
+        The level is the variance of the samples, so that a constant offset does not count.
+        """
         length = round(FRAME_S * self.rate)
         if len(self.samples) < length:
             return np.empty(0)
@@ -92,7 +95,7 @@ class SoundSegment:
 
     @cached_property
     def speech(self) -> BoolArray:
-        """Mask of the frames that are speech, (T,), with the frames of `levels`."""
+        """Mask of the frames that are speech, (T,), for the same frames as `levels`."""
         loud = loud_frames(self.levels)
         if not loud.any():
             return loud
@@ -142,9 +145,9 @@ class SoundSegment:
         return float(np.median(2 * LOW_RATE / lags))
 
     def cut(self, margin_s: float) -> NDArray[np.float32]:
-        """Return the samples from the first to the last speech, or all samples if there is no speech.
+        """Return the samples from the first to the last speech; all samples if there is no speech.
 
-        margin_s : duration in seconds that is added before and after, as far as there is sound
+        margin_s : seconds of the recording that are kept before and after the speech
         """
         (frames,) = np.nonzero(self.speech)
         if not len(frames):
@@ -157,13 +160,16 @@ class SoundSegment:
 
 
 def last_bin(spectrum: Array) -> int:
-    """Return the index of the highest frequency in a power spectrum (bins,) that is within 60 dB of the loudest one."""
+    """Return the index of the highest frequency whose power is within 60 dB of the largest power.
+
+    spectrum : (bins,) power spectrum; if it is zero everywhere, the index is 0
+    """
     loud = np.flatnonzero(spectrum > spectrum.max() * 1e-6)
     return int(loud[-1]) if len(loud) else 0
 
 
 def bandwidth_hz(spectrum: Array, rate: int) -> float:
-    """Return the highest frequency in Hz that is within 60 dB of the loudest one.
+    """Return the highest frequency in Hz whose power is within 60 dB of the largest power.
 
     spectrum : (257,) power spectrum, as `SoundSegment.spectrum`
     rate : samples per second
@@ -210,8 +216,12 @@ def _voiced(segment: SoundSegment, loud: BoolArray) -> BoolArray:
 
 
 def _low_spectra(samples: FloatArray, rate: int, count: int) -> Array:
-    """Return (T, bins) power spectra of windows around the middles of frames, in the band of a voice's first harmonics.
+    """Return (T, bins) power spectra of frames in the band `BAND_HZ` of a voice's first harmonics.
 
+    Each spectrum is that of a window of `WINDOW_S` seconds around the middle of the frame.
+
+    samples : (n,) samples of one channel
+    rate : samples per second
     count : number T of frames
     """
     spectrum = np.fft.rfft(np.asarray(samples, dtype=np.float64))
@@ -229,14 +239,21 @@ def _low_spectra(samples: FloatArray, rate: int, count: int) -> Array:
 
 
 def _periodicity(spectra: Array) -> Array:
-    """Return the (T,) largest autocorrelation of each frame at the lags of a voice's pitch."""
+    """Return the (T,) largest autocorrelation of each frame at the lags of a voice's pitch.
+
+    spectra : (T, bins) power spectra of `_low_spectra`
+    """
     return np.asarray(_lag_correlations(spectra)[0].max(axis=1))
 
 
 def _first_peaks(correlations: Array, is_good: BoolArray) -> IntArray:
-    """Return the (T,) index of each frame's highest correlation within the first run of lags that are good.
+    """Return the (T,) index of each frame's best lag: the highest correlation in its first good run.
 
-    correlations, is_good : (T, lags) correlations, and mask of the lags that may be the period
+    A good run is a series of consecutive lags that are all True in `is_good`. Later runs are
+    ignored, because multiples of the period correlate as well as the period.
+
+    correlations : (T, lags) autocorrelations
+    is_good : (T, lags) mask of the lags that may be the period, at least one per frame
     """
     starts = is_good.argmax(axis=1)
     has_ended = np.cumsum(~is_good & (np.arange(is_good.shape[1]) > starts[:, None]), axis=1) > 0
@@ -244,9 +261,10 @@ def _first_peaks(correlations: Array, is_good: BoolArray) -> IntArray:
 
 
 def _lag_correlations(spectra: Array) -> tuple[Array, int]:
-    """Return (T, lags) autocorrelations at the lags of a voice's pitch, and the first of these lags.
+    """Return (T, lags) autocorrelations at the lags of a voice's pitch, and the first such lag.
 
-    Autocorrelations are relative to lag 0 and corrected for the window. Lags are in samples at twice `LOW_RATE`.
+    A lag is a number of samples at the rate 2 `LOW_RATE`. Autocorrelations are divided by that at
+    lag 0, and by the autocorrelation of the window.
 
     spectra : (T, bins) power spectra of `_low_spectra`
     """
@@ -262,11 +280,16 @@ def _lag_correlations(spectra: Array) -> tuple[Array, int]:
 
 
 def _line_shares(spectra: Array) -> tuple[Array, Array]:
-    """Return two shares of each frame's energy, (T,) each: around its loudest frequency, and around its loudest two.
+    """Return the proportions of each frame's energy near its one and its two loudest frequencies.
 
-    The second share is 0 unless both frequencies are above `PAIR_HZ`.
+    Near means at most `LINE_HZ` away. A tone has most of its energy there.
 
     spectra : (T, bins) power spectra of `_low_spectra`
+
+    Returns
+    -------
+    (T,) proportion near the loudest frequency, and (T,) proportion near the loudest two; the second
+    is 0 unless both frequencies are above `PAIR_HZ`, because a voice has lower harmonics
     """
     hz = LOW_RATE / 2 / (spectra.shape[1] - 1)
     width = round(LINE_HZ / hz)
@@ -284,9 +307,12 @@ def _line_shares(spectra: Array) -> tuple[Array, Array]:
 
 
 def _stillness(spectra: Array) -> Array:
-    """Return the (T,) cosine of each frame's spectrum with that 80 ms before or after, whichever is larger.
+    """Return how little the spectrum of each frame changes, (T,), from 0 to 1 for a steady tone.
 
-    spectra : (T, bins) power spectra
+    It is the cosine of the frame's amplitudes with those 80 ms earlier or 80 ms later; the larger
+    cosine counts.
+
+    spectra : (T, bins) power spectra of `_low_spectra`
     """
     amplitudes = np.sqrt(spectra)
     amplitudes /= np.maximum(np.linalg.norm(amplitudes, axis=1, keepdims=True), 1e-30)
@@ -301,7 +327,7 @@ def _stillness(spectra: Array) -> Array:
 
 
 def _spread(mask: BoolArray, seconds: float) -> BoolArray:
-    """Extend every run of true frames in a mask (T,) by `seconds` before and after."""
+    """Return a mask (T,) of frames in which every run of True is extended by `seconds` at both ends."""
     return dilate(mask, _frames(seconds))
 
 
