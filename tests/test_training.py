@@ -222,6 +222,22 @@ def test_an_error_on_held_out_people_leaves_the_filters_of_warnings_as_they_were
     assert warnings.filters == before
 
 
+def test_held_out_models_keep_no_covariances_of_speakers() -> None:
+    X, labels = drawn()
+
+    def fit(vectors: np.ndarray, columns: dict[str, np.ndarray]) -> mvplda.Bundle:
+        model = mvplda.MultiviewPLDA({"speaker": 2, "phrase": 1}, max_iter=1, tol=0)
+        return mvplda.Bundle(None, model).fit(vectors, columns)
+
+    held = HeldOutModels(fit, X, labels, 1, 2)
+    evidence = held.evidence(("phrase",))
+    for model in held.models:
+        assert list(model.fitted_scorer.class_covariances_) == ["phrase"]
+    again = held.evidence(("phrase",))
+    for hypothesis, logs in evidence.logs.items():
+        np.testing.assert_array_equal(again.logs[hypothesis], logs)
+
+
 @pytest.mark.parametrize("model", [COMMITTEE, "cosine", "multiview"])
 def test_a_model_trained_on_a_table_refuses_its_columns_in_another_order(model):
     pandas = pytest.importorskip("pandas")

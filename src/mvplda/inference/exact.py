@@ -240,12 +240,15 @@ class Elimination:
         xp = self.xp
         J, r, K, q = block.shape
         r_e = self.delta.shape[1]
-        left = self._g(self.plan.leaf, l)[:, :, None]
-        products = (left * self._g(self.plan.leaf, m)[:, None, :]).reshape(r_e, -1)
+        left = self._g(self.plan.leaf, l)
+        right = self._g(self.plan.leaf, m)
         # choose the cheaper order of multiplication
         few_counts = len(self.delta) < r_e
         if few_counts:
-            products = self.delta @ products
+            # G_el' delta_nu G_em per count: all products would be r_e r q numbers
+            products = ((left.T * self.delta[:, None, :]) @ right).reshape(-1, r * q)
+        else:
+            products = (left[:, :, None] * right[:, None, :]).reshape(r_e, -1)
         step = max(1, CHUNK_ELEMENTS // (K * max(r_e, r * q)))
         for j in range(0, J, step):
             gram = xp.cached_columns(self.design.grams[l, m], slice(j * K, (j + step) * K))

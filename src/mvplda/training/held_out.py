@@ -29,7 +29,7 @@ from ..kinds import TARGET, kinds_by_pattern
 from ..metrics import cllr, eer, threshold_for
 from ..metrics.curves import min_cllr
 from ..metrics.thresholds import ThresholdPoint
-from ..models.base import release_caches
+from ..models.base import BaseScorer, release_caches
 from ..models.deployment import domain_as_prior, find_evidence_measures
 from ..models.heldout import held_out_trials
 from ..scoring.answer import question_key
@@ -258,6 +258,7 @@ class HeldOutModels:
                 answers.append(evaluate(model, profiles, tests, question, trials.pairs))
             # the cached values of all folds together may not fit into memory
             release_caches(model)
+            forget_posteriors(model, next(iter(self.labels)))
         return answers
 
     def measure(
@@ -541,6 +542,19 @@ def _deployed_on(bundle: Bundle, X: Array, labels: Columns) -> Bundle:
     speaker, *other_views = labels
     known = {view: labels[view] for view in other_views}
     return bundle.deployed(bundle.enrol(X, labels[speaker], known or None))
+
+
+def forget_posteriors(scorer: BaseScorer, view: str) -> None:
+    """Delete the class covariances of a view that were computed, in a scorer and its components.
+
+    For views whose training classes no question names, such as the speakers of the other folds.
+    """
+    covariances = vars(scorer).get("class_covariances_", {})
+    covariances.pop(view, None)
+    inner = getattr(scorer, "fitted_scorer", None)
+    components = [component for component, _ in scorer.components()] if inner is None else [inner]
+    for component in components:
+        forget_posteriors(component, view)
 
 
 def questions_about(views: Sequence[str]) -> list[tuple[str, ...]]:
