@@ -22,7 +22,10 @@ REGULARISATION = 10.0
 
 
 def fit_band_weights(evidence: Array, is_narrow: BoolArray, domains: Names) -> Array:
-    """Fit the log odds of a narrow band as a weighted sum of the evidence plus a constant.
+    """Fit a logistic regression of the band (narrow or wide) on the evidence.
+
+    The log odds of a narrow band are the sum of coefficient times evidence over columns, plus a
+    constant.
 
     Every domain has the same influence; within a domain, narrow and wide bands have the same influence.
 
@@ -34,7 +37,7 @@ def fit_band_weights(evidence: Array, is_narrow: BoolArray, domains: Names) -> A
 
     Returns
     -------
-    (D + 1,) weights, the constant last
+    (D + 1,) coefficients of the columns, the constant last
 
     Raises
     ------
@@ -62,10 +65,10 @@ def fit_band_weights(evidence: Array, is_narrow: BoolArray, domains: Names) -> A
 
 
 def narrow_probability(profiles: Profiles, weights: Array) -> Array:
-    """Return the (P,) probability per profile that its recordings have a narrow band.
+    """Return, for each of P profiles, the probability that its recordings have a narrow band, (P,).
 
-    profiles : P profiles, whose projected vectors are averaged over their recordings
-    weights : (D + 1,) weights from `fit_band_weights`
+    profiles : profiles with the evidence of their recordings, whose mean is used
+    weights : (D + 1,) coefficients from `fit_band_weights`
     """
     starts = np.searchsorted(profiles.owner, np.arange(len(profiles)))
     # the constant counts once per recording
@@ -77,13 +80,18 @@ def narrow_probability(profiles: Profiles, weights: Array) -> Array:
 def different_bands(
     enrol: Profiles, test: Profiles, weights: Array, profiles: IntArray, tests: IntArray
 ) -> Array:
-    """Return the (trials,) probability that one side of a trial has a narrow band and the other a wide one.
+    """Return the probability that one side of a trial has a narrow band and the other a wide one.
 
     Parameters
     ----------
     enrol, test : profiles of the two sides
-    weights : (D + 1,) weights from `fit_band_weights`
-    profiles, tests : (trials,) number of each trial's profile in `enrol` and of its test in `test`; any equal shapes
+    weights : (D + 1,) coefficients from `fit_band_weights`
+    profiles, tests : number of each trial's profile in `enrol` and of its test in `test`; arrays of
+        the same shape
+
+    Returns
+    -------
+    probability per trial, in the shape of `profiles`
     """
     enrolled = narrow_probability(enrol, weights)[profiles]
     tested = narrow_probability(test, weights)[tests]

@@ -7,8 +7,8 @@ to length 1, is modelled as
     u = mean + d + (effect of its view) + (effects of the other views) + noise,        d ~ N(0, delta / D I)
 
 with isotropic covariances. All recordings of a deployment share the effect d of their domain: language, microphones,
-rooms, length of the phrases. delta is its total variance. The enrolled profiles give the posterior of d
-(`DomainPLDA.deployed`), whose variance is integrated out in every score.
+rooms, length of the phrases. delta is its total variance. `DomainPLDA.deployed` computes the posterior of d, given the
+enrolled profiles; every score is an integral over this posterior.
 
 Two steps come before the model. Directions in which telephones, noise and rooms move vectors are scaled down; they are
 estimated from copies of training recordings in several conditions. Vectors are then scaled to length 1 about mean + d,
@@ -97,8 +97,8 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
     domain : str
         Key of `y` in `fit` with the domain (corpus) of each training vector.
     recording : str
-        Key of `y` in `fit` with the original recording of each training vector: its simulated copies in several
-        conditions have the same.
+        Key of `y` in `fit` with the original recording of each training vector. Vectors of one
+        recording and of its simulated copies (noise, telephone, room) have the same label.
     delta : dict of {block: variance} or None
         Variance between the means of domains, summed over columns. It is estimated for blocks without an entry.
     weights : dict of {block: weight} or None
@@ -265,7 +265,7 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         return self
 
     def _reset_domain(self) -> None:
-        """Set the effect of the recording domain to its prior, and remove the known classes of enrolled profiles."""
+        """Undo an adaptation: set the effect of the domain to its prior, remove known classes."""
         self.shift_ = np.zeros_like(self.mean_)
         self.domain_variances_ = {
             name: self._prior_domain_variance(name) for name, _, _ in self._columns()
@@ -422,7 +422,10 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
     # -- scoring -----------------------------------------------------------------
 
     def _snapshot(self, name: str) -> Snapshot:
-        """Return a cached copy of the fitted attribute `name`, renewed when the attribute changes."""
+        """Return a private copy of the fitted attribute `name`, to be part of a cache key.
+
+        As long as the attribute is unchanged, the result is the same object, otherwise a new one.
+        """
         return cache_of(self).snapshot(vars(self), name)
 
     def pair_terms(self) -> JointTerms:
@@ -481,7 +484,7 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
     def evidence_measures(
         self, enrol: Profiles, test: Profiles, pairs: IntArray | None
     ) -> dict[str, Array] | None:
-        """Return measures of each trial's quality, which a calibration may use.
+        """Return quality measures of trials, on which a calibration can depend.
 
         They are the logarithm of the seconds of the test, the logarithm of the number of enrolled recordings and, after
         `fit_bandwidth`, the probability that the two sides have different bandwidths.
@@ -493,7 +496,8 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
 
         Returns
         -------
-        {name: value per trial}; None if no columns have the seconds of recordings, as those of `points` do
+        {name of the measure: value per trial, (trials,) or (profiles, tests)}. None without blocks
+        in `points`, because only these contain the seconds of recordings
         """
         for name in self._matchers():
             column = self._block_columns()[name].stop - 1
@@ -512,7 +516,13 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         return None
 
     def _check_views(self) -> None:
-        """Raise an error if a block has a reserved view, or if there are more than two views."""
+        """Check the views of the blocks.
+
+        Raises
+        ------
+        ParameterError
+            There are more than two views, or a view has a reserved name, such as that of sessions.
+        """
         views = tuple(dict.fromkeys(view for _, _, view in self._columns()))
         check_view_names(views)
         check_no_interactions(views, type(self).__name__)

@@ -1,6 +1,7 @@
-"""Known classes, such as phrases that are enrolled by name: from which cells they are estimated, and if names are used.
+"""Known classes of a deployment, such as phrases that are enrolled by name.
 
-A cell is one combination of classes, such as one speaker with one phrase.
+This module selects the enrolled cells from which the classes are estimated, and decides whether the names are used. A
+cell is one combination of classes, such as one speaker with one phrase.
 """
 
 from __future__ import annotations
@@ -52,21 +53,22 @@ def class_blocks(
 ) -> list[EnrolledCells]:
     """Return groups of enrolled cells from which named classes, such as phrases, are estimated.
 
-    A cell is one combination of classes, such as one speaker with one phrase. Time grows with the cube of the number
-    of cells in one solve. More than `MAX_CELLS` cells are therefore split into groups. Each class is in one group,
-    with as many of its cells as make a difference, and cells of other classes fill the group up.
+    A cell is one combination of classes, such as one speaker with one phrase. Each group is one
+    linear system, and the time to solve it grows with the cube of the number of cells. Therefore
+    no group has more than about `MAX_CELLS` cells. Every class is estimated in one group, from a
+    sample of its cells; cells of other classes complete the group.
 
     Parameters
     ----------
     profiles : enrolled profiles, with one row per cell
-    cells : cells from which the recording domain is estimated
+    cells : cells from which the recording domain is estimated: all cells, or a sample
     sample : rows of these cells in the profiles
     views : views of the model
     view : view whose classes are estimated
 
     Returns
     -------
-    groups of cells; empty if the classes of the view have no names, and `[cells]` if all cells fit into one group
+    groups of cells; `[cells]` if `sample` contains all cells; empty if the classes have no names
     """
     if view not in cells.names:
         return []
@@ -95,13 +97,13 @@ def class_blocks(
 
 
 def _pack(sizes: IntArray, max_total: int) -> list[IntArray]:
-    """Split items into groups of consecutive items whose sizes sum to at most `max_total`.
+    """Split a list of classes into groups of consecutive classes with at most `max_total` cells.
 
-    sizes : (n,) size of each item; an item larger than `max_total` is a group of its own
+    sizes : (n,) number of cells of each class; a class with more than `max_total` is a group alone
 
     Returns
     -------
-    indices of the items of each group
+    indices of the classes in each group
     """
     groups: list[list[int]] = [[]]
     total = 0
@@ -117,7 +119,7 @@ def _pack(sizes: IntArray, max_total: int) -> list[IntArray]:
 def adapt_block(
     block: Block, cells: EnrolledCells, groups: list[EnrolledCells]
 ) -> tuple[DomainPosterior, list[ClassPosteriors]]:
-    """Compute the posterior of the recording domain, and the posteriors of named classes such as phrases.
+    """Compute the posteriors of the recording domain and of named classes, such as phrases.
 
     Names are used if they explain the enrolled cells (combinations of a speaker and a phrase) at least as well as
     separate classes, one per cell.
@@ -146,7 +148,7 @@ def adapt_block(
 
 
 def nearest_to_each(means: Array) -> IntArray:
-    """Return the known classes that a test of each class is most likely confused with.
+    """Return, for each known class, the other known classes with the nearest means.
 
     means : (classes, columns) mean of each class
 

@@ -22,9 +22,9 @@ USUAL_DOMAIN_VARIANCE = 0.1
 
 
 def channel_directions(u: Array, recordings: Names, domains: Names) -> Array:
-    """Return R (directions, D), by which channels are removed from a vector u: u - R'R u.
+    """Return R (directions, D), which reduces the effect of channels on a vector u: u - R'R u.
 
-    It scales down the directions in which copies of a recording differ most. Let S be the covariance of copies about
+    R scales down the directions in which copies of a recording differ most. Let S be the covariance of copies about
     the mean of their recording, averaged over domains, and v its mean eigenvalue. Noise with the covariance S + v I
     becomes white if vectors are scaled by sqrt(v / (s + v)) along each eigenvector of S, whose eigenvalue is s. See
     "Channels" in docs/math.md, section 9.11.
@@ -61,10 +61,11 @@ def channel_directions(u: Array, recordings: Names, domains: Names) -> Array:
 def block_moments(
     u: Array, labels: Names, other_labels: Names | None, domains: Names, delta: float | None
 ) -> tuple[Array, dict[str, float]]:
-    """Estimate the mean of one extractor's vectors and the total variances of their effects.
+    """Estimate the mean of one extractor's vectors, and the variances of the effects in them.
 
-    Both are estimated by moments within each domain and averaged over domains. A total variance is summed over the D
-    columns.
+    Effects are those of classes, cells, recordings and domains. Mean and variances are estimated
+    within each domain, by the method of moments, and averaged over domains. A total variance is
+    the sum over the D columns.
 
     Parameters
     ----------
@@ -72,7 +73,7 @@ def block_moments(
     labels : (n,) labels of the view that the extractor models
     other_labels : (n,) labels of the other view; None: the model has one view
     domains : (n,) domain of each vector
-    delta : variance between domains; None: estimated
+    delta : total variance between domains; None: estimated
 
     Returns
     -------
@@ -107,10 +108,11 @@ def block_moments(
 def variance_components(
     X: Array, first_labels: Names, second_labels: Names
 ) -> tuple[float, float, float, float]:
-    """Estimate total variances of the classes of two crossed views, of cells and of recordings.
+    """Estimate the variances of the effects of two crossed views, of cells and of recordings.
 
-    They follow from means of the product x.y over pairs of vectors that share the first view, the second, or both.
-    Any numbers of vectors per class and cell will do; every class has the same weight.
+    They follow from means of the product x.y over pairs of vectors with the same class in the first
+    view, in the second view, or in both. Classes and cells can have different numbers of vectors;
+    every class has the same weight.
 
     Parameters
     ----------
@@ -151,9 +153,11 @@ def _sums(X: Array, codes: IntArray) -> tuple[Array, Array]:
 def _mean_product(
     members: Array, sizes: Array, classes: IntArray, totals: Array, counts: Array
 ) -> float:
-    """Return the mean product x.y over pairs of vectors x, y in the same class but in different members of it.
+    """Return the mean product x.y over pairs of vectors of the same class.
 
-    A member is a cell or a single vector. Every class with such pairs has the same weight; 0 if there is no pair.
+    A class consists of members, which are cells or single vectors. The vectors x and y of a pair
+    belong to different members. Every class with at least two members has the same weight. The
+    result is 0 if there is no pair.
 
     members, sizes : (n, D) sum and (n,) number of the vectors of each member
     classes : (n,) class of each member

@@ -43,7 +43,8 @@ class ColumnVariances(NamedTuple):
     """Variances of the effects in one column of an extractor's vectors; the letters are those of docs/math.md, 9.11.
 
     class_ : variance psi of the classes of the view that the extractor models, such as phrases
-    session : variance o of the other view, of cells and of sessions together
+    session : variance o of all that the recordings of one session share beyond their class: effects
+        of the other view, of the cell and of the session
     cell : variance c of cells alone (a cell is one speaker with one phrase)
     recording : variance nu of recordings
     domain : posterior variance tau of the domain
@@ -117,7 +118,7 @@ class UnitTerms:
         self._terms: dict[Hashable, UnitTerm] = {}
 
     def prepare(self, table: CellTable, y: AnyArray) -> list[UnitSide]:
-        """Summarise the recordings of each class of the view in a batch of profiles with the same cells.
+        """Average the recordings of each class of the view in a batch of profiles with equal cells.
 
         Parameters
         ----------
@@ -151,7 +152,7 @@ class UnitTerms:
 
         Parameters
         ----------
-        side : summary of each class of the side, from `prepare`
+        side : mean of each class of the side, from `prepare`
         training_classes : per view, the number of the known class of each class of the side, or -1
         """
         terms = []
@@ -175,13 +176,23 @@ class UnitTerms:
         training_classes: TrainingClasses,
         matches: ClassMatches,
     ) -> list[PairTerm]:
-        """Return the LLR of each class of the test that the hypothesis matches with a class of the enrolment.
+        """Return the LLRs of those classes of the test that are also classes of the enrolment.
+
+        Which classes are the same is a hypothesis, given by `matches`. An LLR compares the same
+        class with different classes; see `_known_class_term` for a known class. There is one value
+        per pair of a profile and a test.
 
         Parameters
         ----------
-        enrol, test : summary of each class of each side, from `prepare`
-        training_classes : per view, the number of the known class of each class of the enrolment, or -1
-        matches : per view and class of the test, the number of the matching class of the enrolment (-1: none) first
+        enrol, test : mean of each class of the enrolment and of the test, from `prepare`
+        training_classes : per view, the number of the known class of each class of the enrolment;
+            -1: the class is not known
+        matches : per view and class of the test, a pair of numbers; the first is the class of the
+            enrolment that is the same (-1: none), the second is not used here
+
+        Returns
+        -------
+        one term per class of the test with a class of the enrolment
         """
         terms = []
         for number, (enrolled, _) in enumerate(matches[0]):
@@ -212,9 +223,10 @@ class UnitTerms:
         return self._shared_class_term(e, t)
 
     def _shared_class_term(self, e: UnitSide, t: UnitSide) -> UnitTerm:
-        """Return the LLR of enrolled mean e and test mean t sharing class and domain, against the domain only.
+        """Return the LLR that the enrolled mean e and the test mean t have the same class.
 
-        It is the term of classes that are not known; see "The pair" in docs/math.md, section 9.11.
+        The class is not a known one. Both means are of the same domain in any case. See "The pair"
+        in docs/math.md, section 9.11.
         """
         psi, *_, tau = self.variances
         A = psi + tau + self.variances.within_class(e)
@@ -228,11 +240,11 @@ class UnitTerms:
         return UnitTerm(product, row, column, constant)
 
     def _known_class_term(self, e: UnitSide, t: UnitSide, m: Array, tau_b: float) -> UnitTerm:
-        """Return the LLR of the mean t of a test of a known class, with the enrolled mean e against without it.
+        """Return what an enrolled mean e adds to the log-likelihood of a test mean t.
 
-        Let m and tau_b be posterior mean and variance of the class, and g the weight of the enrolment (see
-        `UnitTerms`). The LLR is log N(t; m + g (e - m), s) - log N(t; m, v), where s and v are the variances of t with
-        and without the enrolment.
+        Both are of the same known class. Let m and tau_b be its posterior mean and variance, g the
+        weight of e (see `UnitTerms`). The result is log N(t; m + g (e - m), s) - log N(t; m, v),
+        where s and v are the variances of t given e, and without e.
         """
         cell = self.variances.cell / e.sessions
         g = cell / self.variances.within_class(e, KNOWN_CLASS_NOISE)
