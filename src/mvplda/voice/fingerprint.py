@@ -84,14 +84,15 @@ class Fingerprint:
 
     @property
     def frames(self) -> int:
-        """Number of frames with sound, which have a code other than 0."""
+        """Number of frames with sound, that is, with at least one code other than 0."""
         return int(self.codes.any(axis=1).sum())
 
 
 class CopyTest:
-    """Test whether a recording is a changed copy of earlier ones, which are given by their fingerprints.
+    """Test whether a recording is a copy, changed or not, of earlier recordings.
 
-    The recording is compared at several speeds.
+    Earlier recordings are given by their fingerprints. The recording is compared with them at
+    several speeds, because a copy may be played faster or slower.
 
     Parameters
     ----------
@@ -118,7 +119,7 @@ class CopyTest:
 
     @classmethod
     def read(cls, source: Source, rate: int | None = None) -> CopyTest:
-        """Make the test of a recording.
+        """Decode a recording and return the test of it.
 
         Parameters
         ----------
@@ -129,11 +130,18 @@ class CopyTest:
         return cls(np.concatenate(segments))
 
     def is_copy(self, fingerprints: Sequence[Fingerprint]) -> bool:
-        """Return whether the recording is a copy, changed or not, of at least one recording with these fingerprints."""
+        """Return whether the recording is a copy, changed or not, of any of the given recordings.
+
+        fingerprints : fingerprints of earlier recordings
+        """
         return bool(self.are_copies(fingerprints).any())
 
     def are_copies(self, fingerprints: Sequence[Fingerprint]) -> NDArray[np.bool_]:
-        """Return a (n,) mask of the fingerprints whose recording is copied, changed or not, by this recording."""
+        """Return a mask (n,) of the earlier recordings of which this one is a copy, changed or not.
+
+        fingerprints : fingerprints of n earlier recordings; those with fewer than `LEAST_FRAMES`
+            frames are not compared, and the mask is False
+        """
         frames = np.array([min(self.fingerprint.frames, other.frames) for other in fingerprints])
         is_copy = np.zeros(len(fingerprints), bool)
         comparable = np.flatnonzero(frames >= LEAST_FRAMES)
@@ -146,7 +154,9 @@ class CopyTest:
     def similarities(
         self, fingerprints: Sequence[Fingerprint], bands: int | None = None
     ) -> NDArray[np.float32]:
-        """Return the (n,) largest correlation with each fingerprint, over all speeds, offsets and alignments in time.
+        """Return the largest correlation of the recording with each of n fingerprints, (n,).
+
+        The maximum is taken over all speeds, offsets of the first frame and alignments in time.
 
         Parameters
         ----------
@@ -162,8 +172,9 @@ class CopyTest:
         return largest
 
     def _similarities(self, others: Sequence[Codes], most: int | None) -> NDArray[np.float32]:
-        """Return the (n,) similarities for at most `CHUNK` fingerprints, given by their codes.
+        """Return what `similarities` returns, for at most `CHUNK` fingerprints at once.
 
+        others : codes of the fingerprints
         most : number of bands to compare, from the lowest on; None: all bands
         """
         variants = self._variants[..., :most]
@@ -206,7 +217,7 @@ class CopyTest:
     ) -> tuple[NDArray[np.complex64], NDArray[np.complex64]]:
         """Return the Fourier transforms over time of the recording at all speeds and offsets (variants).
 
-        They are computed once for the last `size`.
+        The results for one `size` are cached; a call with another `size` discards them.
 
         Parameters
         ----------
@@ -230,9 +241,9 @@ class CopyTest:
 
 @dataclass(frozen=True)
 class CopyThreshold:
-    """Minimum correlation of copies, which is higher for short recordings; measured in results/copies.
+    """Correlation from which a recording counts as a copy; measured in results/copies.
 
-    For n frames of speech it is long + margin / sqrt(n).
+    The threshold for n frames with sound is long + margin / sqrt(n), higher for short recordings.
 
     long : threshold for very long recordings
     margin : increase of the threshold for a recording of one frame
@@ -242,7 +253,7 @@ class CopyThreshold:
     margin: float
 
     def of(self, frames: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the thresholds for recordings with the given numbers of frames of speech; arrays of one shape."""
+        """Return the threshold for each number of frames with sound, in the shape of `frames`."""
         return self.long + self.margin / np.sqrt(frames)
 
 
@@ -270,12 +281,13 @@ def power_spectrogram(samples: NDArray[np.floating]) -> Spectrogram:
 def energy_codes(spectrogram: Spectrogram, speed: float = 1.0, offset: int = 0) -> Codes:
     """Return the (frames, bands) codes of a fingerprint: -1, 0 or 1 for differences between neighbouring energies.
 
-    The codes can be those of the recording played at another speed.
+    A code compares the difference of two neighbouring bands with the same difference `LAG` frames
+    earlier.
 
     Parameters
     ----------
-    spectrogram : power spectra of `power_spectrogram`
-    speed : speed relative to that of the recording
+    spectrogram : (windows, `BINS`) power spectra of `power_spectrogram`
+    speed : relative speed at which the recording is played before its codes are computed
     offset : first sample of the first frame
     """
     step = HOP * speed / FINE_HOP
@@ -293,9 +305,10 @@ def energy_codes(spectrogram: Spectrogram, speed: float = 1.0, offset: int = 0) 
 
 @lru_cache(maxsize=len(SPEEDS))
 def band_weights(speed: float) -> NDArray[np.float32]:
-    """Return the (frequencies, bands) weights that sum a spectrum of a recording over triangular frequency bands.
+    """Return the (frequencies, bands) weight of each frequency of a spectrum in each band.
 
-    The bands are placed so that the result is that of the recording played at `speed`.
+    The weights of a band form a triangle. Bands are moved so that their energies are those of the
+    recording played at the relative speed `speed`.
     """
     # a frequency of the recording played faster is lower in the recording itself
     edges = np.arange(LOWEST_HZ, HIGHEST_HZ, BAND_HZ) / speed * WINDOW / RATE

@@ -1,9 +1,9 @@
 """Detection of near matches of a phrase: tests in which one word of the enrolled phrase was replaced.
 
-A replaced word changes the vector of the whole recording only a little. Therefore an extractor also represents a
-recording as a row of points in time, each a unit-length vector of the sounds at that time, and its seconds. Each point
-is compared with the points of the other recording (docs/math.md, section 9.12). If their mean distance is small,
-the phrase is the same; if consecutive points are far from all points of the other recording, it is a near match.
+A replaced word changes the vector of the whole recording only a little. Therefore another extractor represents a
+recording by points in time and its duration. A point is a unit-length vector of the sounds at that time. Each point is
+compared with the points of the other recording (docs/math.md, section 9.12). If their mean distance is small, the
+phrase is the same; if consecutive points are far from all points of the other recording, it is a near match.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ CHUNK_COMPARISONS = 2**12
 class _Templates(NamedTuple):
     """Enrolled templates, one per profile and phrase.
 
-    points : (n, points, d) points in time
+    points : (n, points, d) points in time, each of d columns
     seconds : (n,) mean seconds of each template's recordings
     owner : (n,) number of each template's profile
     phrase : (n,) code of each template's phrase
@@ -65,11 +65,11 @@ class _Templates(NamedTuple):
 
 
 class _Tests(NamedTuple):
-    """Tests, each with all its recordings.
+    """Means over the recordings of each test.
 
-    points : (n, points, d) points in time
+    points : (n, points, d) points in time, each of d columns
     seconds : (n,) mean seconds per recording
-    first_cells : (n,) index of each test's first row in the profiles of the tests
+    first_cells : (n,) index of each test's first row in `y` and in the labels of `Profiles`
     """
 
     points: Array
@@ -118,13 +118,21 @@ class PhraseMatcher:
         return has_seconds and self.points >= WINDOW and view == self.view
 
     def project(self, block: AnyArray) -> AnyArray:
-        """Scale every point to length 1, and undo an earlier scaling of the seconds.
+        """Scale every point to length 1, and restore the seconds if the vector was scaled before.
 
-        block : (n, D) points and seconds of n recordings, which may have been scaled together
+        Points of extractors have length 1. If the whole vector was scaled to length 1, the present
+        length of its points is the scale by which the seconds are divided.
+
+        block : (n, D) points and seconds of n recordings, scaled or not
 
         Returns
         -------
         (n, D) points of length 1 and seconds
+
+        Raises
+        ------
+        DataError
+            A point is zero.
         """
         points = block[:, :-1].reshape(len(block) * self.points, -1)
         length = row_products(points, points) ** 0.5
@@ -177,12 +185,14 @@ class PhraseMatcher:
     def fit(
         self, same: Sequence[Array], near_matches: Sequence[Array], other: Sequence[Array]
     ) -> PhraseMatcher:
-        """Fit the weights of both LLRs by logistic regression, and return a matcher with them.
+        """Return a copy of this matcher with fitted constants and weights (`whole` and `part`).
+
+        Both LLRs are logistic regressions.
 
         Parameters
         ----------
-        same, near_matches, other : per domain, (n, 5) results of `distances` for pairs of recordings with the same
-            phrase, with near matches and with other phrases
+        same, near_matches, other : results of `distances`, one array (n, 5) per domain: for pairs
+            of recordings with the same phrase, for near matches, and for pairs of different phrases
         """
         phrase_weights = _fit_llr(
             [distances[:, :1] for distances in same], [distances[:, :1] for distances in other]
@@ -205,7 +215,8 @@ class PhraseMatcher:
 
         Returns
         -------
-        prior probability of a near match and both LLRs per trial, (n,) or (profiles, tests)
+        per trial, (n,) or (profiles, tests): prior probability of a near match, and the LLRs of the
+        same phrase against near matches (`llr`) and against other phrases (`same`)
         """
         pairs = listed
         if pairs is None:
@@ -236,7 +247,10 @@ class PhraseMatcher:
         return NearMatches(self.view, prior.reshape(shape), llr.reshape(shape), same.reshape(shape))
 
     def _templates(self, enrol: Profiles) -> _Templates:
-        """Return one template per profile and phrase: the directions of the sum of its recordings' points."""
+        """Average the points of all recordings of each profile and phrase: one template per pair.
+
+        The points of a template have length 1.
+        """
         labels = enrol.labels.get(self.view)
         codes = np.zeros_like(enrol.owner) if labels is None else labels.codes
         keys = np.stack([enrol.owner, codes])
@@ -259,8 +273,8 @@ class PhraseMatcher:
     ) -> tuple[Array, Array]:
         """Return two LLRs per comparison, (n,) each: the same phrase against other phrases, and against near matches.
 
-        templates, tests : (k, points, d) points of all templates and of all tests
-        template_rows, test_rows : (n,) template and test of each comparison
+        templates, tests : all templates and all tests
+        template_rows, test_rows : (n,) index of the template and of the test in each comparison
         """
         same = np.empty(len(template_rows))
         llr = np.empty(len(template_rows))
@@ -284,7 +298,7 @@ class PhraseMatcher:
     ) -> BoolArray:
         """Return a (n,) mask of the comparisons whose template has the phrase that the test claims.
 
-        It is True if the test claims none, or if a side has no labels of phrases.
+        The mask is True where the test claims no phrase, and everywhere if a side has no labels.
 
         template_codes : (n,) code of each comparison's phrase in `enrol`
         test_cells : (n,) first row of each comparison's test in `test`
@@ -298,7 +312,7 @@ class PhraseMatcher:
         return np.asarray((names == claims) | (claims == ""))
 
     def _points(self, sums: Array) -> tuple[Array, Array]:
-        """Return unit-length points (n, points, d) and total seconds (n,).
+        """Divide sums of vectors into points (n, points, d), scaled to length 1, and seconds (n,).
 
         sums : (n, D) sums of the columns (points and seconds) over recordings
         """
@@ -323,11 +337,16 @@ def _list_comparisons(owner: IntArray, n_profiles: int, pairs: IntArray) -> _Com
 
 
 def _fit_llr(positive: Sequence[Array], negative: Sequence[Array]) -> tuple[float, ...]:
-    """Fit an LLR that is linear in the logarithms of distances, by logistic regression; return constant and weights.
+    """Fit the constant and the weights of an LLR that is linear in the logarithms of k distances.
 
-    Both classes, and the domains within a class, have the same influence.
+    The two kinds of pairs have the same influence, and so have the domains of each kind.
 
-    positive, negative : per domain, (n, k) distances of pairs for and against the same phrase
+    positive, negative : (n, k) distances of pairs of recordings, one array per domain; pairs with
+        the same phrase are positive
+
+    Returns
+    -------
+    the constant, followed by k weights
     """
     # slow to import, and only a fit needs it
     from sklearn.linear_model import LogisticRegression
