@@ -19,7 +19,7 @@ DEFAULT_MODEL = Path(__file__).with_name("defaults") / "default.safetensors"
 def default_extractor(names: Sequence[str] = ()) -> Extractor:
     """Load the extractors of the default model as one extractor.
 
-    names : names of downloaded extractors to load instead
+    names : names of downloaded extractors to load instead; empty: those of the default model
 
     Raises
     ------
@@ -37,7 +37,10 @@ def default_extractor(names: Sequence[str] = ()) -> Extractor:
 
 
 def default_bundle(extractor: str | None) -> Bundle | None:
-    """Return the default model if it was trained on vectors of the extractor with this name, else None."""
+    """Return the default model if it was trained on vectors of the given extractor, else None.
+
+    extractor : name with fingerprints, as `Extractor.name`; None: unknown; the result is None
+    """
     if extractor is None or not DEFAULT_MODEL.is_file():
         return None
     bundle = load_model(DEFAULT_MODEL)
