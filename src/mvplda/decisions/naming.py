@@ -29,25 +29,25 @@ def naming_point(
     outlier_probability: float = 0.0,
     default_far: float = NAMING_FAR,
 ) -> OperatingPoint:
-    """Return the operating point at which one of several profiles is named.
+    """Return the operating point for comparing a recording with several profiles (1:N).
 
-    A stranger has one chance per profile to be accepted. To name at most the share `far` of
-    strangers, each of n profiles may accept far / n of them, and the point measured for that share
-    is used. If no point was measured for so small a share, the thresholds of the strictest point,
-    measured for the share f, rise by log(n f / far). With calibrated LLRs the share of impostors
-    then falls by at least the factor n f / far. A given `threshold` rises by log n.
+    Each profile can accept a stranger by mistake. To limit the strangers that any of n profiles
+    accepts to the share `far`, each profile may accept only the share far / n. The point that was
+    measured for this share is used. If no point was measured for so small a share, the thresholds
+    of the strictest point, measured for a share f, are raised by log(n f / far); calibrated LLRs
+    exceed them for at most far / n of the strangers. A given `threshold` is raised by log n.
 
-    The returned thresholds apply to LLRs without an outlier probability, see `name_among`.
+    Pass LLRs without an outlier probability with the returned point, see `name_among`.
 
     Parameters
     ----------
-    points : the model's points for a single profile
-    count : number of profiles
-    far : share of strangers that may be named; None: `default_far`
-    threshold : LLR for a single profile, instead of `far`
-    outlier_probability : outlier probability of the calibration, which bounds the LLRs of points
-        without halves
-    default_far : share of strangers if `far` is None
+    points : the model's operating points for a single profile
+    count : number n of profiles
+    far : share of strangers for whom a profile may be returned by mistake; None: `default_far`
+    threshold : LLR that accepts a single profile, instead of `far`
+    outlier_probability : outlier probability of the calibration. A joint threshold was measured on
+        LLRs that include it, and is converted to LLRs without it; thresholds per view were not
+    default_far : value of `far` if it is None
 
     Returns
     -------
@@ -62,7 +62,7 @@ def naming_point(
     n_profiles = max(1, count)
     if threshold is not None:
         point = point_for(far=far, threshold=threshold)
-        return _raised(point, math.log(n_profiles), outlier_probability)
+        return _raise_thresholds(point, math.log(n_profiles), outlier_probability)
     promised = [point for point in points if point.far is not None]
     if far is not None:
         # check: raises an error if no point was measured for this share
@@ -70,18 +70,21 @@ def naming_point(
     rate = (default_far if far is None else far) / n_profiles
     strictest = promised_point(promised, rate)
     if strictest is None and points:
-        return _raised(points[0], math.log(n_profiles), outlier_probability)
+        return _raise_thresholds(points[0], math.log(n_profiles), outlier_probability)
     if strictest is None:
         return point_for(far=rate)
     excess = max(0.0, math.log(promised_far(strictest) / rate))
-    return _raised(strictest, excess, outlier_probability)
+    return _raise_thresholds(strictest, excess, outlier_probability)
 
 
-def _raised(point: OperatingPoint, excess: float, outlier_probability: float) -> OperatingPoint:
-    """Return a point with thresholds raised by `excess`, for LLRs without an outlier probability.
+def _raise_thresholds(
+    point: OperatingPoint, excess: float, outlier_probability: float
+) -> OperatingPoint:
+    """Return a point with higher acceptance thresholds, for LLRs without an outlier probability.
 
-    outlier_probability : outlier probability in the LLRs to which the point's joint threshold
-        applies
+    excess : number that is added to the threshold, or to the threshold of each view
+    outlier_probability : outlier probability in the LLRs for which a joint threshold was chosen;
+        it is removed from the threshold
     """
     if point.halves:
         if excess == 0:
@@ -135,8 +138,8 @@ def name_among(
     none : prior probability that the recording belongs to none of the profiles
     count : number of candidate profiles; None: those with a finite LLR
     outlier_probability : outlier probability of the calibration
-    halves : {view: (n,) LLRs of this view alone}, for points with a threshold per view; None:
-        `llrs` are used for each
+    halves : {view: (n,) LLRs of this view alone}, compared with the point's threshold of the view.
+        None: `llrs` are compared with all thresholds
 
     Returns
     -------

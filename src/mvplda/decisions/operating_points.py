@@ -42,7 +42,7 @@ class MeasuredRates(TypedDict):
 
     far : false-acceptance rate by kind of impostor
     frr : false-rejection rate
-    warning : reason why the rates may be unreliable; None or missing: no such reason
+    warning : reason why the rates may be unreliable; None or missing if they are reliable
     """
 
     far: Mapping[str, RateInterval]
@@ -54,10 +54,10 @@ class MeasuredRates(TypedDict):
 class HalfThreshold:
     """Two thresholds of the LLR of one view: accept from `accept`, reject up to `reject`, inconclusive in between.
 
-    accept : LLR from which the view is accepted. A lower value than `LOWEST_THRESHOLD` is raised to
-        it; with `measured` it raises `ParameterError`
-    reject : LLR up to which the view is rejected; at most 0 (a higher value is lowered), so that a
-        view that is more likely the same is never rejected
+    accept : lowest LLR at which the view is accepted. A value below 0 becomes 0; it raises
+        `ParameterError` if `measured` is given, because the rates would not hold at 0
+    reject : highest LLR at which the view is rejected. A value above 0 becomes 0, because a
+        positive LLR is evidence for "same"
     measured : shares of this view's impostors with an LLR of at least `accept`, and of owners below
         it. For the speaker, impostors say the right words; for the phrase, owners say other or
         similar words. None: not measured
@@ -85,16 +85,16 @@ class OperatingPoint:
     is accepted, rejected if any view is rejected, and inconclusive otherwise. Without `halves`, the
     joint LLR decides.
 
-    threshold : joint LLR from which a trial is accepted. A lower value than `LOWEST_THRESHOLD` is
-        raised to it; with `measured` it raises `ParameterError`. With halves, the joint LLR of a
-        trial whose views are exactly at their thresholds (`from_halves`)
-    reject : joint LLR up to which a trial is rejected; at most 0 (a higher value is lowered), so
-        that a trial that is more likely the same is never rejected
-    far : share of impostors of the worst kind for which the thresholds were chosen; None: chosen
-        otherwise
+    threshold : lowest joint LLR at which a trial is accepted. A value below 0 becomes 0; it raises
+        `ParameterError` if `measured` is given, because the rates would not hold at 0. For a point
+        with `halves`, `from_halves` computes it from their thresholds
+    reject : highest joint LLR at which a trial is rejected. A value above 0 becomes 0, because a
+        positive LLR is evidence for "same"
+    far : false-acceptance rate for which the thresholds were chosen, that of the kind of impostor
+        accepted most often; None: they were not chosen for a rate
     measured : error rates of held-out people at these thresholds; None: not measured
     people : number of people on whom the rates were measured
-    basis : origin of the thresholds, in words
+    basis : how the thresholds were chosen, in words
     halves : {view: thresholds of this view}, for every view of the question; empty: the joint LLR
         decides
 
@@ -164,17 +164,20 @@ class OperatingPoint:
         """Describe the thresholds in one sentence."""
         if self.halves:
             return self._sentence_of_halves()
-        limits = f"Accepts from LLR {_number(self.threshold)}, rejects below {_number(self.reject)}"
+        accept, reject = _threshold_text(self.threshold), _threshold_text(self.reject)
+        limits = f"Accepts from LLR {accept}, rejects below {reject}"
         if self.threshold <= self.reject:
             return f"{limits}."
         return f"{limits}; in between: inconclusive."
 
     def _sentence_of_halves(self) -> str:
-        accepts = [f"{view} LLR {_number(half.accept)}" for view, half in self.halves.items()]
-        rejects = {_number(half.reject) for half in self.halves.values()}
+        accepts = [
+            f"{view} LLR {_threshold_text(half.accept)}" for view, half in self.halves.items()
+        ]
+        rejects = {_threshold_text(half.reject) for half in self.halves.values()}
         if len(rejects) > 1:
             limits = " or ".join(
-                f"{view} LLR {_number(half.reject)}" for view, half in self.halves.items()
+                f"{view} LLR {_threshold_text(half.reject)}" for view, half in self.halves.items()
             )
         else:
             limits = rejects.pop()
@@ -197,16 +200,18 @@ def _verdict(llr: float, accept: float, reject: float) -> Verdict:
     return "reject" if llr <= reject else "inconclusive"
 
 
-def _number(threshold: float) -> str:
+def _threshold_text(threshold: float) -> str:
     """Format a threshold with two decimals, or without decimals if it is a whole number."""
     return f"{threshold:.2f}".removesuffix(".00")
 
 
 def _set_thresholds(point: OperatingPoint | HalfThreshold, name: str) -> None:
-    """Validate and limit the thresholds of a point, and convert its measured intervals.
+    """Check the thresholds of a point that is being created, limit them, and convert its rates.
 
-    point : object that is being created
-    name : name of its attribute with the threshold for acceptance
+    Acceptance thresholds below 0 and rejection thresholds above 0 become 0. Raise `ParameterError`
+    for NaN, and for measured rates at an acceptance threshold below 0.
+
+    name : name of the point's attribute with the acceptance threshold
     """
     threshold = float(getattr(point, name))
     if math.isnan(threshold) or math.isnan(point.reject):
@@ -225,7 +230,7 @@ def _set_thresholds(point: OperatingPoint | HalfThreshold, name: str) -> None:
 
 
 def _with_intervals(measured: MeasuredRates) -> MeasuredRates:
-    """Return the same rates with each interval as a `RateInterval`; JSON files have lists."""
+    """Return measured rates with each interval as a `RateInterval`; in JSON files they are lists."""
     rates = measured.copy()
     rates["far"] = {kind: RateInterval(*interval) for kind, interval in measured["far"].items()}
     rates["frr"] = RateInterval(*measured["frr"])
@@ -233,7 +238,9 @@ def _with_intervals(measured: MeasuredRates) -> MeasuredRates:
 
 
 def distinct_points(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
-    """Return one point per distinct set of thresholds, the one with the lowest `far`, in the order given.
+    """Return the points without those that have the same thresholds as another point.
+
+    Of points with the same thresholds, the one with the lowest `far` is kept. The order is kept.
 
     Examples
     --------
@@ -257,10 +264,10 @@ def promised_far(point: OperatingPoint) -> float:
 
 
 def promised_point(points: Sequence[OperatingPoint], far: float) -> OperatingPoint | None:
-    """Return the point with the highest rate that does not exceed `far`.
+    """Return the point chosen for the highest false-acceptance rate that does not exceed `far`.
 
-    If all rates exceed `far`, return the point with the lowest rate; if no point has a rate, return
-    None.
+    If all points were chosen for higher rates, return the one with the lowest rate. Return None if
+    no point was chosen for a rate.
 
     Examples
     --------
@@ -290,11 +297,11 @@ def point_for(
     Parameters
     ----------
     points : the model's points, measured on held-out people
-    far : share of impostors of the worst kind that may be accepted. If the model has points, the
+    far : largest false-acceptance rate, for every kind of impostor. If the model has points, the
         one with the highest rate that does not exceed `far` is used. Otherwise the threshold is
         -log(far), because a calibrated LLR exceeds t for at most exp(-t) of the impostors
-    threshold : the joint LLR itself; `mvplda.costs.DetectionCost.threshold` computes it from a
-        prior and costs
+    threshold : joint LLR from which trials are accepted, instead of `far`;
+        `mvplda.costs.DetectionCost.threshold` computes it from a prior and costs
     largest_llr : upper bound of the LLRs that the model's calibration can give
 
     Returns
@@ -324,7 +331,7 @@ def point_for(
     refusal = f"this model cannot promise at most {100 * rate:g} % false acceptances"
     if promised is not None:
         raise ParameterError(
-            f"{refusal}: {_offered(points)}, or use a model measured on more people"
+            f"{refusal}: {_available_rates(points)}, or use a model measured on more people"
         )
     if limit > largest_llr:
         raise ParameterError(
@@ -336,8 +343,8 @@ def point_for(
     )
 
 
-def _offered(points: Sequence[OperatingPoint]) -> str:
-    """Return text for an error: why smaller shares cannot be chosen, and the shares that can."""
+def _available_rates(points: Sequence[OperatingPoint]) -> str:
+    """Return text for an error: why a rate is not available, and which rates are."""
     shares = sorted({point.far for point in points if point.far is not None}, reverse=True)
     strictest = next(point for point in points if point.far == shares[-1])
     reason = "it was measured on too few people for so small a share"

@@ -44,7 +44,7 @@ MAX_SHOWN_ODDS = 1e6
 
 
 class QualityLike(Protocol):
-    """Part of a recording's quality report that a decision uses: whether it is usable, and its faults."""
+    """Interface of a recording's quality report: the attributes that a decision uses."""
 
     @property
     def usable(self) -> bool:
@@ -66,9 +66,9 @@ class Decision:
     llr : joint LLR of the question
     threshold : joint threshold. Without `halves`, the trial is accepted if the LLR reaches it; with
         `halves`, the views decide instead
-    probabilities : posteriors by the views that are the same, {"speaker+phrase", "speaker",
-        "nothing", ...: probability}. They are restricted to the views of the question, and come
-        from the same weighted hypotheses as the LLR
+    probabilities : posterior of each hypothesis about the views of the question, by the views that
+        are the same: {"speaker+phrase": 0.9, "speaker": 0.08, "nothing": 0.02, ...}. The LLR is
+        computed from the same hypotheses and weights
     views : {view: verdict about this view alone}
     llrs : {view: LLR of same against different in this view, summed over the other views}; with
         `halves`, the LLR to which their thresholds apply (`Answer.half_llr`)
@@ -136,7 +136,8 @@ class Decision:
     def probability_note(self) -> str | None:
         """Return why the most likely hypothesis and the verdict differ; None if they agree.
 
-        Thresholds of the views decide, each about the evidence of its view; probabilities weigh all hypotheses.
+        They can differ because each view is decided by its own LLR and threshold, and the
+        probabilities of hypotheses depend on all views together.
 
         Examples
         --------
@@ -200,15 +201,15 @@ def decide(
     """Decide one trial.
 
     With thresholds per view (`OperatingPoint.halves`): accept if the LLR of every view reaches its
-    threshold, reject if that of any view is at or below its lower threshold. With a countermeasure,
-    the joint LLR must reach the joint threshold too.
+    threshold, reject if the LLR of any view is at or below its rejection threshold. With a
+    countermeasure, acceptance requires that the joint LLR reaches the joint threshold too.
 
-    With a joint threshold: accept if the joint LLR reaches it. Reject if the LLR is at or below the
-    lower threshold, or if one view alone is more likely different than the same.
+    With a joint threshold: accept if the joint LLR reaches it. Reject if the joint LLR is at or
+    below the rejection threshold, or if one view alone is more likely different than the same.
 
     Otherwise, and whenever a recording is unusable, the verdict is inconclusive. LLR and
-    probabilities come from one weighted set of hypotheses (`Answer.weights`): the LLR is the log
-    odds of the hypothesis in question, and no view is less likely the same than all views together.
+    probabilities are computed from the same hypotheses and weights (`Answer.weights`), so that
+    they do not contradict each other.
 
     Parameters
     ----------
@@ -287,10 +288,10 @@ def decide_each(answer: Answer, points: Sequence[OperatingPoint]) -> list[Decisi
 
 
 def _halves_of(point: OperatingPoint, views: Sequence[str]) -> dict[str, HalfThreshold]:
-    """Return the point's thresholds of the views in question, {view: thresholds}; empty if the
-    point has a joint threshold.
+    """Return the point's thresholds of the views in question, {view: thresholds}.
 
-    Raise `DataError` if the point lacks one of the views.
+    Empty if the point has a joint threshold only. Raise `DataError` if it has thresholds per view,
+    but none for one of the views.
     """
     if not point.halves:
         return {}
@@ -360,7 +361,9 @@ def _decide_trial(
 ) -> tuple[Verdict, str | None, dict[str, Verdict]]:
     """Decide a trial with a joint threshold: return its verdict, its reason, and the verdict about each view.
 
-    The parameters are those of `_decide_halves`, with the joint LLR itself.
+    llr : joint LLR of the trial
+    evidence, probabilities : as for `_decide_halves`
+    point : operating point with a joint threshold
     """
     verdict = point.verdict(llr)
     failed: list[str] = []
@@ -383,7 +386,9 @@ def _decide_trial(
 
 
 def _view_verdict(evidence: ViewEvidence, llr: float, point: OperatingPoint) -> Verdict:
-    """Return accept or inconclusive for a view that is not rejected; each view of an accepted trial is accepted.
+    """Return the verdict about a view that is not rejected, by the joint threshold of the point.
+
+    Accept if the LLR of the view or of the trial reaches the threshold, else inconclusive.
 
     llr : joint LLR of the trial
     """
