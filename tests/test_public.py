@@ -145,8 +145,8 @@ def test_toy_vectors_are_of_the_sizes_asked_for_and_drawn_alike():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"n_speakers": 0}, "dimension and held_out must be at least 1"),
-        ({"n_each": 4, "held_out": 2}, "n_each at least 5; got .* and n_each=4"),
+        ({"n_speakers": 0}, "n_speakers must be at least 1; got 0"),
+        ({"n_each": 4, "held_out": 2}, "n_each must be at least 5 with held_out; got 4"),
     ],
 )
 def test_toy_vectors_say_what_does_not_fit(wrong, message):

@@ -40,7 +40,8 @@ class DetectionCost:
         costs = (self.miss_cost, self.false_alarm_cost)
         if not 0 < self.prior < 1 or not all(0 < cost < math.inf for cost in costs):
             raise ParameterError(
-                f"expected a prior of targets (P_target) in (0, 1), and positive finite costs; got {self}"
+                "a detection cost needs 0 < P_target < 1 and positive finite C_miss and C_fa; "
+                f"got {self}"
             )
 
     def __str__(self) -> str:
@@ -48,27 +49,31 @@ class DetectionCost:
 
     @property
     def miss_weight(self) -> float:
-        """Weight of the miss rate in the normalised cost; the better decision without a score has the cost 1."""
+        """Weight of the miss rate in the normalised cost, see `at`."""
         return max(1.0, 1 / self._ratio)
 
     @property
     def false_alarm_weight(self) -> float:
-        """Weight of the false-alarm rate in the normalised cost; the better decision without a score has the cost 1."""
+        """Weight of the false-alarm rate in the normalised cost, see `at`."""
         return max(1.0, self._ratio)
 
     @property
     def _ratio(self) -> float:
-        """Cost of accepting every trial over the cost of rejecting every trial."""
+        """Expected cost of accepting every trial, divided by that of rejecting every trial."""
         return self.false_alarm_cost * (1 - self.prior) / (self.miss_cost * self.prior)
 
     @property
     def threshold(self) -> float:
-        """Threshold of calibrated natural-log LLRs with the least expected cost; scores from it on are accepted."""
+        """Threshold of calibrated natural-log LLRs, from which accepting has the lower expected cost."""
         log_odds = math.log(self.prior) - math.log1p(-self.prior)
         return math.log(self.false_alarm_cost / self.miss_cost) - log_odds
 
     def at(self, miss: Rates, false_alarm: Rates) -> Rates:
-        """Compute the normalised cost at a miss rate and a false-alarm rate, which may be arrays."""
+        """Compute the normalised cost at a miss rate and a false-alarm rate, numbers or arrays.
+
+        A cost of 1 is that of the better of two decisions without scores: accept every trial, or
+        reject every trial.
+        """
         return self.miss_weight * miss + self.false_alarm_weight * false_alarm
 
 
@@ -113,7 +118,7 @@ def detection_cost(cost: str | DetectionCost) -> DetectionCost:
 
 
 def detection_costs(costs: Costs) -> tuple[DetectionCost, ...]:
-    """Return detection costs from one or more names, texts or records; of costs with equal names, the last counts."""
+    """Return detection costs, converted by `detection_cost`; of several with one name, the last."""
     if isinstance(costs, str | DetectionCost):
         costs = [costs]
     return tuple({cost.name: cost for cost in map(detection_cost, costs)}.values())

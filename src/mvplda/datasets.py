@@ -59,18 +59,24 @@ def make_two_views(
     ((600, 8), 600)
     """
     least = 1 if held_out is None else ENROLLED + TESTED
-    if min(n_speakers, n_phrases, dimension, held_out or 1) < 1 or n_each < least:
-        raise ParameterError(
-            f"n_speakers, n_phrases, dimension and held_out must be at least 1, and n_each at least {least}; got "
-            f"{n_speakers}, {n_phrases}, {dimension}, {held_out} and n_each={n_each}"
-        )
+    minima = {
+        "n_speakers": (n_speakers, 1),
+        "n_phrases": (n_phrases, 1),
+        "n_each": (n_each, least),
+        "dimension": (dimension, 1),
+        "held_out": (held_out or 1, 1),
+    }
+    for name, (value, minimum) in minima.items():
+        if value < minimum:
+            condition = " with held_out" if name == "n_each" and held_out is not None else ""
+            raise ParameterError(f"{name} must be at least {minimum}{condition}; got {value}")
     truth = known_model(random_state, dimension, ranks)
     shape = (n_speakers + (held_out or 0), n_phrases, n_each)
     speaker, phrase, repetition = (a.reshape(-1) for a in np.indices(shape))
     X = truth.sample({"speaker": speaker, "phrase": phrase}, random_state=random_state)
 
     def subset(rows: BoolArray) -> tuple[Array, Labels]:
-        """Return the vectors of these rows, and their labels."""
+        """Return the vectors and labels of the rows in a mask (n,)."""
         return X[rows], {"speaker": speaker[rows], "phrase": phrase[rows]}
 
     unseen = speaker >= n_speakers
@@ -95,7 +101,9 @@ def make_two_views(
 def known_model(
     random_state: RandomState = None, dimension: int = 100, ranks: tuple[int, int] = (20, 20)
 ) -> MultiviewPLDA:
-    """Return a two-view model with random loadings and noise variances; phrases differ more than speakers.
+    """Return a model of speaker and phrase with random mean, loadings and noise variances.
+
+    The loading of the phrase is larger than that of the speaker.
 
     dimension : number of columns of the vectors
     ranks : ranks of the speaker loading and of the phrase loading

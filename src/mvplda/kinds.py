@@ -75,10 +75,11 @@ def kinds_by_pattern(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
 
 
 def recognised_kinds(names: Iterable[str]) -> set[str]:
-    """Return those of the names that are kinds of trials.
+    """Return the names that are kinds of trials; other names are left out.
 
-    Kinds are target, TC, spoof and the like, combinations of views such as ``speaker+channel`` or ``none``, and the
-    single views that occur in such a combination.
+    Kinds are: target, nontarget, TC, TW, IC, IW and spoof; combinations of views such as
+    ``speaker+channel``; ``none``; and single views such as ``speaker``, if one of the given
+    combinations contains them.
     """
     listed = set(names)
     shared = {name for name in listed if "+" in name or name == NOTHING_SAME}
@@ -112,8 +113,9 @@ def trial_kinds(
     same = [_agreement(enrol[view], test[view], view) for view in views]
     if len({mask.shape for mask in same}) > 1:
         raise LabelError(
-            f"all views must have the same number of labels per side; the pairs of labels have the shapes "
-            f"{[mask.shape for mask in same]} for the views {views}"
+            "views must have equal numbers of labels; (enrolments, tests) are "
+            + ", ".join(f"{mask.shape} for {view}" for view, mask in zip(views, same, strict=True))
+            + ". Pass one label per enrolment and one per test in every view"
         )
     kinds = {}
     for pattern, kind in kinds_by_pattern(views).items():
@@ -140,9 +142,11 @@ def _agreement(enrol: ArrayLike, test: ArrayLike, view: str) -> BoolArray:
 
 
 def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, BoolArray]:
-    """Return kinds of trials, in any of the forms of `Kinds`, as masks by kind.
+    """Return kinds of trials as {kind: mask of its trials}.
 
-    shape : shape of the scores, which all masks must have
+    kinds : such masks, the name of the kind of each trial, or booleans that are true for targets
+    shape : shape of the scores. `DataError` if a mask has another shape, or if a trial has two
+        kinds
     """
     if isinstance(kinds, Mapping):
         masks = {str(kind): np.asarray(mask) for kind, mask in kinds.items()}
@@ -160,7 +164,8 @@ def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, BoolArray]:
             )
         if (covered & mask).any():
             raise DataError(
-                f"a trial must have one kind; {int((covered & mask).sum())} of {kind!r} have a second kind"
+                f"each trial must have only one kind; {int((covered & mask).sum())} of the trials "
+                f"of kind {kind!r} have another kind too"
             )
         covered |= mask
     return masks

@@ -101,11 +101,11 @@ def test_labels_that_do_not_fit():
         trial_kinds({"speaker": [1]}, {"phrase": [1]})
     with pytest.raises(LabelError, match="must be lists with one label"):
         trial_kinds({"speaker": [[1]]}, {"speaker": [1, 2]})
-    with pytest.raises(LabelError, match="same number of labels per side"):
+    with pytest.raises(LabelError, match="equal numbers of labels"):
         trial_kinds({"speaker": [1], "phrase": [1, 2]}, {"speaker": [1], "phrase": [1]})
     with pytest.raises(DataError, match="shape of the scores"):
         evaluate([1.0, 2.0], {"TC": np.array([True])})
-    with pytest.raises(DataError, match="1 of 'IC' have a second kind"):
+    with pytest.raises(DataError, match="1 of the trials of kind 'IC' have another kind"):
         evaluate([1.0, 2.0], {"TC": np.array([True, True]), "IC": np.array([False, True])})
     with pytest.raises(DataError, match="name it TC, target"):
         evaluate([1.0, 2.0], ["yes", "no"])
