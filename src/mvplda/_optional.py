@@ -83,7 +83,10 @@ def load_entry_points(group: str) -> None:
 
 
 def load_plugin(module: str) -> None:
-    """Import a plugin by the name of its module, which may be in the current folder."""
+    """Import a plugin by the name of its module; the current folder is searched too.
+
+    Raise `ParameterError` if the module is not found or cannot be imported.
+    """
     folder = os.getcwd()
     if folder not in sys.path:
         sys.path.append(folder)

@@ -10,7 +10,7 @@ INTERVAL_S = 10.0
 
 
 def show_line(line: str) -> None:
-    """Write a line to standard error at once."""
+    """Write a line to standard error without delay."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -38,7 +38,9 @@ class Progress:
 
 
 class Ticker:
-    """Progress of an unknown number of steps: their number and the time, at most once per `INTERVAL_S` seconds.
+    """Progress of an unknown number of steps, on standard error.
+
+    Every `INTERVAL_S` seconds a line shows the title, the number of steps and the elapsed time.
 
     title : first words of each line
     """

@@ -134,7 +134,10 @@ def write_atomically(path: PathLike, data: bytes) -> None:
 
 
 def _is_device(path: Path) -> bool:
-    """Return whether a path cannot be replaced by a file: standard output, a device, a pipe, an open descriptor."""
+    """Return whether a path stands for something that a file cannot replace.
+
+    Examples are standard output (``-``), a device, a pipe, and a descriptor such as ``/dev/fd/3``.
+    """
     name = str(path)
     return (
         name == STANDARD or name.startswith(DESCRIPTORS) or (path.exists() and not path.is_file())

@@ -1,9 +1,9 @@
 """Common interface to NumPy and torch for the inference code, which runs on both.
 
-The class sums of `Sums` are NumPy arrays, or torch tensors on a device. The object ``sums.xp``, a `Numpy` or a `Torch`,
-has the functions that the two libraries name or define differently; functions that are the same in both (``xp.log``,
-``xp.linalg.eigh``) are those of the library. Tables of counts are always NumPy or SciPy arrays: `cached`,
-`cached_table` and `cached_columns` copy them to the device once per fit.
+The code calls the methods of an object ``xp``: a `Numpy`, or a `Torch` for tensors on a device. It
+defines the functions that the two libraries name or define differently, and passes on those that
+are the same in both (``xp.log``, ``xp.linalg.eigh``). Counts of vectors are always NumPy or SciPy
+arrays: `cached`, `cached_table` and `cached_columns` copy them to the device once per fit.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -65,12 +65,16 @@ def diagonal_of(moment: AnyArray) -> AnyArray:
 
 
 def namespace(array: AnyArray) -> Numpy | Torch:
-    """Return the shared library object for an array: `NUMPY`, or a `Torch` for its device and precision."""
+    """Return `NUMPY`, or for a tensor the shared `Torch` of its device and precision."""
     return _torch_namespace(array.device, array.dtype) if is_torch(array) else NUMPY
 
 
 def own_namespace(array: AnyArray) -> Numpy | Torch:
-    """Return a new library object for an array, whose `cached` methods may be used; its cache is freed with it."""
+    """Return `NUMPY` for an array, or a new `Torch` for a tensor's device and precision.
+
+    Unlike that of `namespace`, this `Torch` has a cache of its own, so that its `cached` methods
+    can be used. The cache is freed with the object.
+    """
     return Torch(array.device, array.dtype) if is_torch(array) else NUMPY
 
 
@@ -87,8 +91,8 @@ class Numpy:
 
     gram_rows : number of rows that are added to a Gram matrix at a time
     block_elements : number of elements of the matrices that are processed at a time, so that they stay in the cache
-    per_count_gram_elements : largest number of elements of all Gram matrices of a fit (`mvplda.inference.leaf`); with
-        more elements, the fit stores a row per class instead
+    per_count_gram_elements : largest number of elements that all Gram matrices of a fit may have
+        together; a fit that needs more stores one row per class instead (`mvplda.inference.leaf`)
     """
 
     gram_rows = 2048
@@ -99,7 +103,7 @@ class Numpy:
         return getattr(np, name)
 
     def asarray(self, array: HostArray) -> HostArray:
-        """Return the array on the device of this library; here the host, so that it is unchanged."""
+        """Return the array unchanged; `Torch.asarray` copies it to its device."""
         return array
 
     cached = asarray  # for an array that does not change during a fit
@@ -110,7 +114,11 @@ class Numpy:
     permute = staticmethod(np.transpose)
 
     def cached_columns(self, counts: Array | sparse.csr_array, columns: slice) -> CountTable:
-        """Return some columns of a dense or sparse table of counts, on the device."""
+        """Return some columns of a table of counts; `Torch` copies them to its device once.
+
+        counts : dense or sparse table on the host
+        columns : range of the columns
+        """
         return counts[:, columns]
 
     def gram(self, table: Any) -> Array:
@@ -122,7 +130,7 @@ class Numpy:
         return np.einsum("ii->i", matrix)
 
     def split_axes(self, matrix: AnyArray, r: int, q: int) -> Array:
-        """Return a matrix with J r rows and K q columns as a writable view of the shape (J, r, K, q)."""
+        """Return a writable view (rows / r, r, columns / q, q) of a matrix (rows, columns)."""
         s, t = np.asarray(matrix).strides
         shape = (matrix.shape[0] // r, r, matrix.shape[1] // q, q)
         return np.lib.stride_tricks.as_strided(matrix, shape, (r * s, s, q * t, t))
@@ -213,7 +221,7 @@ class Torch:
         return torch.as_tensor(writable, device=self.device, dtype=dtype)
 
     def _cached_by_id(self, host: object, key: Hashable, compute: Callable[[], object]) -> Any:
-        """Return the result of `compute`, which is called only once per pair of an object on the host and a key."""
+        """Return `compute()`, which is called once per object `host` and key and then cached."""
         if (id(host), key) not in self._cache:
             # A reference to the host object prevents reuse of its id.
             self._cache[id(host), key] = (host, compute())
@@ -444,10 +452,13 @@ def threads_for(operations: float) -> AbstractContextManager[Any]:
 def in_parallel(
     work: Callable[[int], None], starts: Sequence[int], size: int, threads: int | None
 ) -> None:
-    """Call ``work(start)`` for each start; on several Python threads, with one BLAS thread each, for a large result.
+    """Call ``work(start)`` for each start, with a single BLAS thread per call.
 
-    size : number of elements of the result
-    threads : number of Python threads; None: one per core
+    The calls run on several Python threads if the result has at least `THREADED_FROM` elements,
+    else one by one.
+
+    size : number of elements of the result, which the calls fill together
+    threads : number of Python threads for a large result; None: one per core
     """
     n_threads = threads or cores()
     with one_blas_thread():

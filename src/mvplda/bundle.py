@@ -218,10 +218,11 @@ class Bundle(BaseScorer, Estimator):
     ) -> Answer:
         """Answer a question, such as "same speaker?", about all pairs of profiles and tests, or about a list of trials.
 
-        The answer contains log-likelihoods of hypotheses, LLRs and posteriors. They are calibrated if the bundle has a
-        calibration for the question; otherwise `Answer.calibrated` is False. The answer to a trial does not depend on
-        the other trials. If the classes that a profile names, such as its phrase, are enrolled after `deployed`, they
-        are used as known classes, see `informed`.
+        The answer contains log-likelihoods of hypotheses, LLRs and posteriors. They are calibrated
+        if the bundle has a calibration for the question; otherwise `Answer.calibrated` is False.
+        The answer to a trial does not depend on the other trials. Classes that a profile names,
+        such as its phrase, are used as known classes if the bundle is adapted (`deployed`) to
+        profiles with classes of these names; see `informed`.
 
         Parameters
         ----------
@@ -289,9 +290,13 @@ class Bundle(BaseScorer, Estimator):
 
         Without a calibration for the question, both results are the uncalibrated log-likelihoods.
 
+        near_matches : near-match evidence of these trials; None: not modelled
+        measures : {name: amount of evidence per trial}, inputs of the calibration
+
         Returns
         -------
-        log-likelihoods in which a trial is an outlier, which carries no information, with the calibration's probability
+        log-likelihoods that allow for outliers, trials without information; their probability is
+            that of the calibration
         log-likelihoods under the assumption that no trial is an outlier
         """
         calibrator = self.calibration(question)
@@ -318,14 +323,18 @@ class Bundle(BaseScorer, Estimator):
     def informed(
         self, question: Question | None = None, profiles: Profiles | None = None
     ) -> Question:
-        """Return the question with its known views set.
+        """Return the question with `known` set to the views with classes enrolled by name.
 
-        A view is known if the classes that the profiles name in it, such as their phrases, are enrolled by name.
+        The view "phrase", for example, is known if the profiles name phrases, and all of these are
+        among the phrases of the profiles that were passed to `deployed`. The question is returned
+        unchanged if no view is known, or if the bundle has calibrations but none for these known
+        views.
 
         Parameters
         ----------
         question : question without known views; None: "same in every view?"
-        profiles : profiles of the trials, which must all have the same known views; None: use all enrolled classes
+        profiles : profiles of the trials. `ParameterError` if they differ in their known views.
+            None: the known views are all those in which classes are enrolled
         """
         asked = question or Question()
         if profiles is None:
@@ -411,7 +420,7 @@ class Bundle(BaseScorer, Estimator):
 
     @property
     def views(self) -> tuple[str, ...]:
-        """Base views of the model, such as speaker and phrase, without nuisance views: hypotheses are about these."""
+        """Base views that hypotheses are about, such as speaker and phrase; no nuisance views."""
         scorer = self.fitted_scorer
         base = base_columns(tuple(scorer.views_))
         return tuple(view for view in base if view not in scorer.nuisance_views)
@@ -485,12 +494,15 @@ class Bundle(BaseScorer, Estimator):
         )
 
     def check_extractor(self, extractor: str | None, where: str) -> None:
-        """Raise `DataError` if vectors are of another extractor than the model; warn if their extractor is unknown.
+        """Raise `DataError` if vectors and model have different extractors.
+
+        Warn if the extractor of the vectors is unknown. A bundle without an extractor accepts all
+        vectors.
 
         Parameters
         ----------
-        extractor : extractor of the vectors; None: unknown
-        where : name of the vectors in messages, such as their file
+        extractor : name of the extractor of the vectors; None: unknown
+        where : description of the vectors in messages, such as their file
         """
         if self.extractor is not None:
             check_same_extractor("the model", self.extractor, where, extractor)
@@ -519,7 +531,7 @@ class Bundle(BaseScorer, Estimator):
 
     @property
     def fitted_scorer(self) -> BaseScorer:
-        """Fitted scorer; raises an error if the scorer is missing or not fitted."""
+        """Fitted scorer; raises `ParameterError` if missing, `NotFittedError` if not fitted."""
         scorer = self._scorer()
         # faster than scikit-learn's check, which goes through all attributes
         if not hasattr(scorer, "views_"):
@@ -527,7 +539,7 @@ class Bundle(BaseScorer, Estimator):
         return scorer
 
     def _scorer(self) -> BaseScorer:
-        """Return the scorer, which may not be fitted; raise `ParameterError` if it is missing."""
+        """Return the scorer, fitted or not; raise `ParameterError` if the bundle has none."""
         scorer: BaseScorer = self.scorer
         if not isinstance(scorer, BaseScorer):
             raise ParameterError(
@@ -548,7 +560,10 @@ class Bundle(BaseScorer, Estimator):
 
 
 def _only_undeployed(entries: Mapping[str, V] | None) -> dict[str, V]:
-    """Return the calibrations or points for `Bundle.paired`, by their keys without the end ``|undeployed``."""
+    """Return the entries for `Bundle.paired`: keys end in ``|undeployed``, which is removed.
+
+    entries : calibrations or operating points by question key
+    """
     suffix = f"|{UNDEPLOYED}"
     return {
         key.removesuffix(suffix): entry
@@ -558,7 +573,10 @@ def _only_undeployed(entries: Mapping[str, V] | None) -> dict[str, V]:
 
 
 def _without_undeployed(entries: Mapping[str, V] | None) -> dict[str, V] | None:
-    """Return the calibrations or points whose keys do not end in `UNDEPLOYED`, the mark of `Bundle.paired`."""
+    """Return the entries except those for `Bundle.paired`, with keys that end in ``|undeployed``.
+
+    entries : calibrations or operating points by question key
+    """
     if entries is None:
         return None
     return {key: entry for key, entry in entries.items() if not key.endswith(f"|{UNDEPLOYED}")}

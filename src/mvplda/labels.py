@@ -58,7 +58,7 @@ class LabelTable:
 
     views : the requested views, in order
     classes : classes of the views, and of the base views of interactions
-    codes : (n,) numbers of the classes, for each key of `classes`
+    codes : {view: (n,) number of the class of each vector}, with the keys of `classes`
     """
 
     views: Views
@@ -277,9 +277,9 @@ def encode_labels(labels: Labels | None, views: Sequence[str] | None = None) -> 
 
 
 def row_keys(columns: Sequence[IntArray]) -> IntArray:
-    """Return one integer per row (n,) of several columns of class numbers, in the sorting order of the rows.
+    """Return an integer key per row (n,): equal rows have equal keys, in the order of the rows.
 
-    Equal rows have equal integers.
+    columns : class numbers (n,) of each view; row i has the numbers of vector i
     """
     sizes = [int(column.max(initial=0)) + 1 for column in columns]
     if math.prod(sizes) > 2**62:
@@ -292,18 +292,21 @@ def row_keys(columns: Sequence[IntArray]) -> IntArray:
 
 
 def distinct_rows(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
-    """Return the distinct rows (k, columns) of columns of class numbers, sorted, and the index of each row, (n,)."""
+    """Return the distinct rows (k, columns), sorted, and the index of each row among them, (n,).
+
+    columns : class numbers (n,) of each view; row i has the numbers of vector i
+    """
     _, first, inverse = np.unique(row_keys(columns), return_index=True, return_inverse=True)
     return np.stack([column[first] for column in columns], axis=1), inverse.reshape(-1)
 
 
 def distinct(values: Names) -> tuple[Names, IntArray, IntArray]:
-    """Return the k distinct ones of n values.
+    """Return the distinct values in an array (n,), their positions and their frequencies.
 
     Returns
     -------
     distinct values (k,), sorted
-    index of each value among them (n,)
+    index of each of the n values among the distinct values (n,)
     number of times that each distinct value occurs (k,)
     """
     if values.dtype.kind in "iu" and len(values):
@@ -361,7 +364,8 @@ def _encode_column(name: str, column: LabelColumn) -> tuple[ViewClasses, IntArra
 def as_array(column: LabelColumn) -> Names:
     """Return a column of labels as an array (n,).
 
-    None, NaN, and numbers beside text keep their types; masked labels become None.
+    A list that mixes text with None or numbers becomes an array of objects, so that no value is
+    converted to text. Masked labels become None.
     """
     if isinstance(column, np.ma.MaskedArray) and np.ma.is_masked(column):
         present = np.array(column.data, dtype=object)

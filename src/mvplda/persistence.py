@@ -119,7 +119,7 @@ class Persistent:
         for attribute in cls.FITTED:
             stored = cls.STORED_KEYS.get(attribute, attribute)
             if stored not in fitted:
-                raise FileFormatError(f"the {cls.__name__} in the file has no value {stored}")
+                raise FileFormatError(f"the value {stored!r} of the {cls.__name__} is missing")
             setattr(restored, attribute, fitted[stored])
         for attribute in cls.COMPONENTS:
             components = {
@@ -195,9 +195,10 @@ def load(path: PathLike) -> Any:
 
 
 def state_of(component: object, kind: type[object]) -> State:
-    """Return the checked state of an object; its values include the name of its class.
+    """Return the state of an object: its arrays, and its plain values with the name of its class.
 
-    kind : required base class
+    Raise `ParameterError` unless the object is of the class `kind`, and `DataError` if its state
+    could not be loaded again.
     """
     if not (isinstance(component, Persistent) and isinstance(component, kind)):
         accepted = sorted(name for name, cls in REGISTRY.items() if issubclass(cls, kind))
@@ -222,7 +223,7 @@ def state_of(component: object, kind: type[object]) -> State:
 
 
 def _check_component(component: Persistent, arrays: Tensors) -> None:
-    """Raise an error if numbers of an object are not finite, or if its arrays and values do not fit each other.
+    """Raise an error if an array contains NaN or infinity, or if `check_state` of the object fails.
 
     arrays : arrays of the object's state
     """
@@ -235,10 +236,11 @@ def _check_component(component: Persistent, arrays: Tensors) -> None:
 
 
 def restore(arrays: Tensors, about: dict[str, Any], kind: type[Any]) -> Any:
-    """Return the checked object with a state that `state_of` returned.
+    """Return the object with a state that `state_of` returned, after checking it.
 
+    arrays : arrays of the state
     about : plain values of the state, with the name of the class
-    kind : required base class
+    kind : required base class; `FileFormatError` for an object of another or of an unknown class
     """
     name = about["class"]
     if name not in REGISTRY:
@@ -254,7 +256,7 @@ def restore(arrays: Tensors, about: dict[str, Any], kind: type[Any]) -> Any:
         )
     if not issubclass(cls, kind):
         raise FileFormatError(
-            f"it contains an object of the class {name}; expected a {kind.__name__}"
+            f"it contains an object of the class {name} where a {kind.__name__} is expected"
         )
     component: Persistent = cls.from_state(arrays, about)
     if FEATURE_NAMES in about:
@@ -264,7 +266,10 @@ def restore(arrays: Tensors, about: dict[str, Any], kind: type[Any]) -> Any:
 
 
 def _restore_feature_names(component: Any, names: Any) -> None:
-    """Set the attribute with the column names of the table that an object was fitted to, after a check."""
+    """Set ``feature_names_in_`` to the column names of the training table.
+
+    Raise `FileFormatError` unless `names` is a list with one text per column.
+    """
     width = getattr(component, "width_in", None) or getattr(component, "n_features_in_", None)
     is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
     if not is_list or len(names) != width:
@@ -275,9 +280,11 @@ def _restore_feature_names(component: Any, names: Any) -> None:
 
 
 def check_answers(component: object, answer: Callable[[Array], ArrayLike], width: int) -> None:
-    """Raise `FileFormatError` if a function of an object returns NaN or infinity for two ordinary vectors.
+    """Raise `FileFormatError` if a method returns NaN or infinity for two test vectors.
 
-    answer : function of vectors (2, width)
+    component : the object, for the message
+    answer : its method; takes vectors (2, width)
+    width : number of columns that it takes; must be from 1 to `MAX_WIDTH`
     """
     check_width(component, width)
     check_finite(component, answer(ordinary_vectors(width)))
@@ -292,7 +299,7 @@ def check_width(component: object, width: int) -> None:
 
 
 def check_finite(component: object, answers: ArrayLike) -> None:
-    """Raise `FileFormatError` if the results of an object for ordinary vectors contain NaN or infinity."""
+    """Raise `FileFormatError` if `answers` to test vectors contain NaN or infinity."""
     if not np.isfinite(np.asarray(answers)).all():
         raise FileFormatError(
             f"the {type(component).__name__} returns NaN or infinity for typical vectors"
@@ -300,15 +307,16 @@ def check_finite(component: object, answers: ArrayLike) -> None:
 
 
 def ordinary_vectors(width: int) -> Array:
-    """Return two vectors (2, width) with different values around 1, as input for checks."""
+    """Return two test vectors (2, width) with different values around 1, as input for checks."""
     return np.linspace(0.31, 1.73, 2 * width).reshape(2, width)
 
 
 def put_component(arrays: Tensors, prefix: str, component: object, kind: type[object]) -> Json:
-    """Add the arrays of a component to `arrays`, those of the object that contains it, and return its plain values.
+    """Add the arrays of a component to those of the object that contains it.
 
-    prefix : start of the names of the component's arrays, before a slash
-    kind : required base class of the component
+    arrays : arrays of the containing object, changed in place; the new names are ``PREFIX/NAME``
+    kind : required base class of the component; `ParameterError` for other objects
+    return : plain values of the component
     """
     component_arrays, about = state_of(component, kind)
     arrays.update({f"{prefix}/{name}": array for name, array in component_arrays.items()})
@@ -316,10 +324,11 @@ def put_component(arrays: Tensors, prefix: str, component: object, kind: type[ob
 
 
 def get_component(arrays: Tensors, prefix: str, about: dict[str, Any], kind: type[Any]) -> Any:
-    """Return the component that `put_component` stored under a prefix.
+    """Return the component that `put_component` stored under a prefix, after checking it.
 
-    about : plain values of the component
-    kind : required base class
+    arrays : arrays of the object that contains the component
+    about : plain values of the component, which `put_component` returned
+    kind : required base class of the component; `FileFormatError` for other classes
     """
     component_arrays = {
         name[len(prefix) + 1 :]: array

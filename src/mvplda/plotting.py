@@ -118,8 +118,9 @@ class _ScoreDisplay(Display):
 class DetDisplay(_ScoreDisplay):
     """Detection error trade-off: misses over false alarms on probit axes, by kind of trial, with EER and minDCF.
 
-    These axes have no error rate of 0. Each curve therefore ends, with a square, where a single error is left, which
-    depends on the number of trials. A dot marks the EER, a cross the threshold of the minDCF.
+    Probit axes cannot show an error rate of 0. Each curve therefore ends, with a square, at the
+    rate of a single error: 1 / number of trials. A dot marks the EER, a cross the threshold of the
+    minDCF.
 
     Parameters
     ----------
@@ -287,7 +288,7 @@ def render(display: Display) -> str:
 
 
 def colour_of(kind: str, index: int) -> str:
-    """Return the colour of a kind of trial; other kinds have the colour `index` of the palette."""
+    """Return the colour of a kind of trial; without a fixed colour, colour `index` of a palette."""
     return KIND_COLOURS.get(kind, PALETTE[index % len(PALETTE)])
 
 

@@ -50,7 +50,7 @@ class Step(Persistent, TransformerMixin, BaseEstimator):
         return checked_vectors(self, X, reset=True, least=least)
 
     def _vectors(self, X: ArrayLike) -> FloatArray:
-        """Return checked vectors (n, D); raise an error unless they have the columns of the training vectors."""
+        """Return checked vectors (n, D); raise `DataError` unless they have D columns as in `fit`."""
         check_is_fitted(self, "n_features_in_")
         return checked_vectors(self, X, reset=False)
 
@@ -317,7 +317,9 @@ class RectifiedRoot(OneToOneFeatureMixin, Step):
 
 
 def put_pipeline(arrays: Tensors, prefix: str, pipeline: Pipeline) -> list[list[Any]] | None:
-    """Add the arrays of the steps of a pipeline to `arrays`, those of the object that contains it.
+    """Add the arrays of a pipeline's steps to those of the object that contains the pipeline.
+
+    arrays : arrays of the containing object, changed in place; the new names begin with ``PREFIX/``
 
     Returns
     -------
@@ -333,7 +335,8 @@ def put_pipeline(arrays: Tensors, prefix: str, pipeline: Pipeline) -> list[list[
 def get_pipeline(arrays: Tensors, prefix: str, steps: Iterable[Sequence[Any]]) -> Pipeline:
     """Return the pipeline that `put_pipeline` stored under a prefix.
 
-    steps : [name, plain values] of each step
+    arrays : arrays of the object that contains the pipeline
+    steps : [name, plain values] of each step, which `put_pipeline` returned
     """
     return Pipeline(
         [
