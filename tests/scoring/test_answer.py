@@ -226,7 +226,7 @@ def test_wrong_trials_are_refused() -> None:
     logs, truth = trials(np.random.default_rng(5), 50, 1.0)
     with pytest.raises(DataError, match="at least two hypotheses"):
         HypothesisCalibrator().fit(logs, 0 * truth, speakers=truth)
-    with pytest.raises(DataError, match="truth must hold the index"):
+    with pytest.raises(DataError, match="truth must be an integer array"):
         HypothesisCalibrator().fit(logs, truth[:-1], speakers=truth)
     with pytest.raises(DataError, match="share 'phrase' and nothing else"):
         HypothesisCalibrator().fit(

@@ -301,8 +301,8 @@ def check_truth(truth: ArrayLike, n_trials: int, n_hypotheses: int) -> IntArray:
     indices = np.asarray(truth)
     if indices.shape != (n_trials,) or indices.dtype.kind not in "iu":
         raise DataError(
-            f"truth must hold the index of the true hypothesis of each of {n_trials} trials; "
-            f"got {indices.dtype} of shape {indices.shape}"
+            f"truth must be an integer array of shape ({n_trials},), the index of each trial's true hypothesis; "
+            f"got shape {indices.shape} of type {indices.dtype}"
         )
     if len(np.unique(indices)) < 2:
         raise DataError(
