@@ -43,11 +43,11 @@ MAX_QUANTILE_TRIALS = 8000
 
 
 class AmountCalibrator(Calibrator):
-    """Calibrates the LLR of each view by the amount of evidence on both sides.
+    """Calibrates the LLR of each view by measures of how much evidence a trial has.
 
-    A measure is a kind of evidence, such as the log of the seconds of speech. Let V be the
-    uncalibrated (raw) LLR of one view, and m_k >= 0 the amount of measure k above its smallest
-    value in the fit. The calibrated LLR of the view is
+    A measure is one number per trial, such as the log of the seconds of speech. Let V be the
+    uncalibrated (raw) LLR of one view, and m_k >= 0 the value of measure k above its smallest value
+    in the fit, called its amount. The calibrated LLR of the view is
 
         (a_0 + sum over k of a_k m_k) V  +  b_0 + sum over k of b_k m_k
 
@@ -58,9 +58,9 @@ class AmountCalibrator(Calibrator):
     recordings, such as a narrow band.
 
     All a_k are at least 0: the slope does not fall as evidence grows. The b_k are limited so that
-    more speech or more recordings do not raise the share of impostors above a threshold: the LLR of
-    an impostor whose raw LLR is at most the `quantile` does not rise with any amount (docs/math.md,
-    section 9.14).
+    more speech or more recordings do not raise the proportion of impostors above a threshold. If
+    the raw LLR of an impostor is at most the given `quantile` of all impostors, the calibrated LLR
+    does not rise with any amount (docs/math.md, section 9.14).
 
     All parameters are fitted by multinomial logistic regression with normal priors on trials of
     held-out people. Every corpus has the same total weight; within a corpus, so has every
@@ -82,10 +82,10 @@ class AmountCalibrator(Calibrator):
         the measure
     constants_ : dict of {view: {"constant" or measure: constant}}; b_0 is under "constant", b_k
         under the name of the measure
-    joint_weight_ : float, weight of the joint evidence of several views
-    near_match_weight_ : float, weight of the evidence of near matches
+    joint_weight_ : float, coefficient of the joint evidence of several views
+    near_match_weight_ : float, coefficient of the evidence of near matches
     near_match_slopes_ : dict of {"near match", "llr", "constant" or measure: coefficient} of the LLR
-        against near matches, see `fit_near_matches`; {"near match": 1.0} before
+        against near matches, see `fit_near_matches`; until that is called, {"near match": 1.0}
     outlier_probability_ : float, probability that the model is uninformative about a trial
     n_speakers_ : int, number of enrolled speakers in the fit
 
@@ -178,15 +178,23 @@ class AmountCalibrator(Calibrator):
         corpora: ArrayLike,
         measures: Measures | None = None,
     ) -> Self:
-        """Fit the LLR of the same class against near matches, on trials of either kind.
+        """Fit the LLR of the same class against a near match, by logistic regression.
 
-        It is a weighted sum of the evidence against near matches, the raw LLR of the view and amounts of evidence, by
-        logistic regression in which both kinds, and within them all corpora, have the same total weight.
+        The trials are near matches, and trials whose two sides have the same class. The LLR is a
+        linear function of the near-match evidence, the raw LLR of the view, and the given measures.
+        Near matches and other trials have the same total weight; within each, so have all corpora.
 
+        Parameters
+        ----------
         logs : {hypothesis: (n,) log-likelihoods}
-        is_near_match : (n,) whether a trial is a near match; otherwise both sides have the same class
+        near_matches : near-match evidence of the trials
+        is_near_match : (n,) True for near matches, False for trials of the same class
         corpora : (n,) corpus of each trial
-        measures : amounts of evidence of the sum, a selection of those of `fit`
+        measures : {name: (n,) values}, a selection of the measures passed to `fit`; None: none
+
+        Returns
+        -------
+        self
         """
         check_is_fitted(self, "slopes_")
         # slow to import, and only a fit needs it
@@ -214,7 +222,13 @@ class AmountCalibrator(Calibrator):
     def _near_match_columns(
         self, raw: Mapping[str, Array], near_matches: NearMatches, measures: Measures | None
     ) -> dict[str, Array]:
-        """Return the terms of the LLR against near matches, by the keys of `near_match_slopes_`."""
+        """Return the values that the coefficients in `near_match_slopes_` multiply.
+
+        raw : {view: raw LLRs}
+        near_matches : near-match evidence of the trials
+        measures : {name: values}; a missing measure gets its typical amount
+        return : {key of `near_match_slopes_`: one value per trial}
+        """
         shape = np.shape(near_matches.llr)
         amounts = self._amounts(measures, shape)
         return {
@@ -225,7 +239,7 @@ class AmountCalibrator(Calibrator):
         }
 
     def _fit_ranges(self, measures: Measures, weights: Array) -> Array:
-        """Store the range and the weighted mean of each measure, and return the amounts of all trials.
+        """Store range and weighted mean of each measure; return the amounts of all trials.
 
         measures : {name: (n,) values}
         weights : (n,) weights of the trials with sum 1
@@ -273,9 +287,9 @@ class AmountCalibrator(Calibrator):
         truth: IntArray,
         weights: Array,
     ) -> None:
-        """Fit the weights of the designs of all views and of the joint evidence; store slopes, constants and weights.
+        """Fit all coefficients of the calibration and store them as fitted attributes.
 
-        designs : {view: design of n trials}
+        designs : {view: design matrix of n trials}
         shared : {view: (hypotheses,) mask of the hypotheses that contain the view}
         joint : (n, hypotheses) joint evidence, see `_raw_llrs`
         hypotheses : names of the hypotheses, in the order of the columns of `joint`
@@ -321,9 +335,8 @@ class AmountCalibrator(Calibrator):
         ----------
         logs : {hypothesis: log-likelihoods}; must contain the hypothesis of each view alone, such
             as ("speaker",)
-        near_matches : evidence of near matches of the trials, if any
-        measures : {name: amounts of evidence of the trials}; a missing measure gets its typical
-            amount
+        near_matches : evidence whether each trial is a near match; None: there is none
+        measures : {name: values of the trials}; a missing measure gets its typical value in the fit
 
         Returns
         -------
@@ -339,8 +352,9 @@ class AmountCalibrator(Calibrator):
     ) -> LogLikelihoods:
         """Return calibrated log-likelihoods before the outlier probability is mixed in.
 
-        Each is the sum of the calibrated LLRs of the hypothesis' views, its joint evidence and its
-        near matches. The parameters are those of `transform`.
+        The log-likelihood of a hypothesis is the sum of the calibrated LLRs of its views and its
+        weighted joint evidence; hypotheses of different classes also allow for near matches
+        (`with_near_matches`). The parameters are those of `transform`.
         """
         check_is_fitted(self, "slopes_")
         raw, joint = _raw_llrs(logs)
@@ -366,7 +380,9 @@ class AmountCalibrator(Calibrator):
         return with_near_matches(by_hypothesis, near_matches)
 
     def add_outliers(self, logs: LogLikelihoods) -> dict[Hypothesis, Array]:
-        """Return the log posteriors of hypotheses at equal priors, mixed with the outlier probability.
+        """Return log((1 - d) p(h) + d / n) per hypothesis h, with d the outlier probability.
+
+        p(h) is the posterior of h if all n hypotheses have equal priors.
 
         logs : {hypothesis: log-likelihoods} from `without_outliers`
         """
@@ -443,13 +459,16 @@ class AmountCalibrator(Calibrator):
 
     @property
     def largest_llr(self) -> float:
-        """Largest LLR that the outlier probability allows: first hypothesis against the mean of the others."""
+        """Upper bound of the LLR of one hypothesis against the average of all others.
+
+        It follows from the outlier probability.
+        """
         check_is_fitted(self, "slopes_")
         share = self.outlier_probability_ / 2 ** len(self.slopes_)
         return float(np.log1p(share - self.outlier_probability_) - np.log(share))
 
     def describe(self) -> Json:
-        """Return the fitted parameters as plain values, by name."""
+        """Return the class name and the fitted parameters, {name: number, text or dict}."""
         return {
             "class": type(self).__name__,
             "measures": self.measures_,
@@ -464,7 +483,7 @@ class AmountCalibrator(Calibrator):
 
 
 class ViewDesign(NamedTuple):
-    """Design matrix of one view: the view's LLR is linear in its columns, with lower bounds on the weights.
+    """Design matrix of one view; multiplied by fitted coefficients it gives the calibrated LLR.
 
     For measures k = 1..K, the LLR of the view is (a_0 + sum over k of a_k m_k) V + b_0 + sum over k
     of b_k m_k, with V the raw LLR and m_k the amount of measure k, at most M_k. The high quantile
@@ -473,11 +492,11 @@ class ViewDesign(NamedTuple):
 
         b_k = -a_k q(M) - q_k (a_0 + sum over j of a_j M_j) - c_k,   a_k >= 0,  c_k >= 0
 
-    So the fit estimates a_0, a_k, b_0, c_k and, if there is near-match evidence, its weight; b_k
-    follows.
+    So the fit estimates a_0, a_k, b_0, c_k and, if there is near-match evidence, its coefficient;
+    b_k is computed from them.
 
-    columns : (n, weights) values by which a_0, a_1..a_K, b_0, c_1..c_K and the near-match weight
-        are multiplied
+    columns : (n trials, coefficients) values that a_0, a_1..a_K, b_0, c_1..c_K and the coefficient
+        of near-match evidence (if there is any) multiply
     ranges : (K,) largest amounts M_k
     growth : the quantile q(m)
     """
@@ -510,7 +529,7 @@ class ViewDesign(NamedTuple):
         return cls(np.concatenate(columns, axis=1), ranges, growth)
 
     def prior(self) -> Array:
-        """Return the prior of each weight, (weights, 3): mean, standard deviation and lower bound."""
+        """Return mean, standard deviation and lower bound of each coefficient, (coefficients, 3)."""
         count = len(self.ranges)
         per_range = 1.0 / np.maximum(self.ranges, 1e-9)
         rows = [[1.0, WEIGHT_DEVIATION, 0.0]]
@@ -522,11 +541,11 @@ class ViewDesign(NamedTuple):
         return np.array(rows)
 
     def coefficients(self, weights: Array) -> tuple[list[float], list[float], float | None]:
-        """Convert fitted weights to slopes and constants.
+        """Convert the fitted coefficients of the design to slopes a and constants b.
 
-        weights : (weights,) in the order of `columns`
-        return : slopes [a_0, a_1 ...], constants [b_0, b_1 ...], and the weight of near-match
-            evidence (None: there is none)
+        weights : (coefficients,) in the order of `columns`
+        return : slopes [a_0, a_1 ...], constants [b_0, b_1 ...], and the coefficient of near-match
+            evidence (None: there is no such evidence)
         """
         count = len(self.ranges)
         slopes = weights[: count + 1]
@@ -568,8 +587,8 @@ def impostor_growth(
     """Estimate how a high quantile of the impostors' raw LLRs grows with the amounts of evidence.
 
     A quantile regression with one constant per corpus gives the slopes; negative slopes become 0.
-    The quantile at the smallest amounts is that of the corpus where it is largest. Without
-    impostors everything is 0.
+    q_0, the quantile at the smallest amounts, is the largest among the corpora. Without impostors,
+    q_0 and all slopes are 0.
 
     raw : (n,) raw LLRs of one view
     amounts : (n, measures) amounts above the smallest of the fit
@@ -610,7 +629,7 @@ def impostor_growth(
 
 
 def _raw_llrs(logs: LogLikelihoods) -> tuple[dict[str, Array], Array]:
-    """Split log-likelihoods of hypotheses into the raw LLR of each view and joint evidence.
+    """Split log-likelihoods of hypotheses into a raw LLR per view, and joint evidence of views.
 
     The raw LLR of a view is the log-likelihood of sharing this view alone minus that of sharing
     nothing. The joint evidence of a hypothesis is its log-likelihood minus that of sharing nothing
@@ -642,10 +661,13 @@ def _raw_llrs(logs: LogLikelihoods) -> tuple[dict[str, Array], Array]:
 
 
 def _impostor_pairs(enrolled: Names, test_speakers: ArrayLike | None) -> int:
-    """Count the distinct pairs of different people among the trials, but at least the enrolled people.
+    """Return the number of distinct pairs of different people among the trials.
+
+    The result is at least the number of enrolled people.
 
     enrolled : (n,) speaker of the enrolment of each trial
-    test_speakers : (n,) speaker of the test; None: return the number of enrolled people
+    test_speakers : (n,) speaker of the test of each trial; None: not known, the result is the
+        number of enrolled people
     """
     people = len(np.unique(enrolled))
     if test_speakers is None:
@@ -665,18 +687,22 @@ def _fit_additive(
     speakers: float,
     outlier_probability: float,
 ) -> Array:
-    """Fit weights by multinomial logistic regression, where log-likelihoods of hypotheses are sums over views.
+    """Fit the coefficients of all views' designs and of the joint evidence, by logistic regression.
 
-    columns : {view: (n, columns) design of the view}
+    The log-likelihood of a hypothesis is the sum of the LLRs of its views, each the product of a
+    design matrix with its coefficients, and of its weighted joint evidence. All coefficients are
+    multiplied by one scale, which is fitted too.
+
+    columns : {view: (n, coefficients of the view) design matrix}
     shared : {view: (hypotheses,) mask of the hypotheses that contain the view}
-    joint : (n, hypotheses) joint evidence; its weight is the last one
+    joint : (n, hypotheses) joint evidence; its coefficient is the last one
     truth : (n,) index of the true hypothesis
-    trial_weights : (n,) weights with sum 1
-    prior : (weights, 3) mean, standard deviation and lower bound of each weight, relative to a
-        common scale
-    speakers : number of observations that all trials together count as, against the prior
+    trial_weights : (n,) weights of the trials with sum 1
+    prior : (coefficients, 3) mean, standard deviation and lower bound of each coefficient before
+        multiplication by the scale
+    speakers : number of independent observations, relative to which the prior is weighted
     outlier_probability : probability that a trial is uninformative
-    return : (weights,) fitted weights in the order of `prior`, times the fitted scale
+    return : (coefficients,) in the order of `prior`, multiplied by the scale
     """
     n, n_hypotheses = joint.shape
     rows = np.arange(n)
@@ -691,7 +717,7 @@ def _fit_additive(
     def cost(theta: Array) -> tuple[float, Array]:
         """Return the penalised negative log-likelihood per trial, and its gradient.
 
-        theta : (1 + weights,) log of the common scale, then the weights relative to it
+        theta : log of the common scale, then all coefficients divided by it
         """
         scale = np.exp(theta[0])
         weights = theta[1:]
@@ -739,10 +765,10 @@ def _fit_additive(
 
 
 def _check_numbers(table: object, name: str) -> None:
-    """Raise `DataError` unless each view of the table has at least one coefficient and all are finite.
+    """Raise `DataError` unless `table` is a dict of non-empty dicts of finite numbers.
 
-    table : value of a loaded attribute, expected as {view: {name: number}}
-    name : name of the attribute for the message
+    table : value of an attribute loaded from a file, expected as {view: {name: number}}
+    name : name of the attribute, for the message
     """
     if not isinstance(table, dict) or not all(
         isinstance(row, dict)

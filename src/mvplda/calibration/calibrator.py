@@ -34,7 +34,7 @@ G = TypeVar("G", bound=GraphArray)
 
 
 class Calibrator(Persistent, Estimator, ABC):
-    """Base class: maps log-likelihoods of hypotheses to calibrated log-likelihoods, for one question.
+    """Base class: maps log-likelihoods of hypotheses to calibrated log-likelihoods.
 
     To add a calibrator, write one module with a class that has `fit`, `transform` and `FITTED` (the
     names of its fitted attributes). Import it in ``mvplda/calibration/__init__.py``, or register it
@@ -72,8 +72,10 @@ class Calibrator(Persistent, Estimator, ABC):
         speakers : (n,) speaker of the enrolment of each trial
         corpora : (n,) corpus of each trial; all corpora have the same total weight. None: a single
             corpus
-        near_matches : near-match evidence per trial, if the scorer has it
-        measures : amounts of evidence, {name: (n,)}
+        near_matches : evidence whether each trial is a near match, such as a phrase with one word
+            replaced; None: the scorer has no such evidence
+        measures : {name: (n,) value per trial}, such as the log of the seconds of speech; None: no
+            measures
         test_speakers : (n,) speaker of the test of each trial, if known
 
         Returns
@@ -93,8 +95,9 @@ class Calibrator(Persistent, Estimator, ABC):
         Parameters
         ----------
         logs : {hypothesis: log-likelihoods}, arrays of one shape
-        near_matches : near-match evidence of the trials, if the scorer has it
-        measures : amounts of evidence of the trials, {name: values}, if the scorer has them
+        near_matches : evidence whether each trial is a near match; None: there is none
+        measures : {name: one value per trial}, such as the log of the seconds of speech; None: no
+            measures
 
         Returns
         -------
@@ -109,18 +112,18 @@ class Calibrator(Persistent, Estimator, ABC):
     ) -> LogLikelihoods:
         """Return calibrated log-likelihoods before the outlier probability is mixed in.
 
-        The outlier probability bounds every LLR. Thresholds of a single view apply to unbounded
-        LLRs (`Answer.half_llr`), which come from this method. Calibrators without an outlier
-        probability inherit it: it returns the result of `transform`. The parameters are those of
-        `transform`.
+        The outlier probability bounds every LLR. Thresholds of a single view apply to LLRs without
+        this bound (`Answer.half_llr`), which are computed from the result of this method.
+        Calibrators without an outlier probability need not override it: it returns the result of
+        `transform`. The parameters are those of `transform`.
         """
         return self.transform(logs, near_matches, measures)
 
     def add_outliers(self, logs: LogLikelihoods) -> LogLikelihoods:
-        """Mix the outlier probability into log-likelihoods of `without_outliers`.
+        """Mix the outlier probability into the log-likelihoods that `without_outliers` returned.
 
-        The result equals that of `transform`. Calibrators without an outlier probability inherit
-        this method: it returns `logs` unchanged.
+        The result equals that of `transform`. Calibrators without an outlier probability need not
+        override this method: it returns `logs` unchanged.
 
         logs : {hypothesis: log-likelihoods}
         """
@@ -147,7 +150,7 @@ class Calibrator(Persistent, Estimator, ABC):
         Raises
         ------
         ParameterError
-            The calibrator has no such graph.
+            The calibrator cannot be exported to ONNX.
         """
         raise ParameterError(
             f"a model with {type(self).__name__} cannot be exported to ONNX: calibrate it with a HypothesisCalibrator"

@@ -1,7 +1,7 @@
 """Calibration of the log-likelihoods of hypotheses by multinomial logistic regression.
 
-`HypothesisCalibrator` calibrates a model for one question;
-`mvplda.calibration.scores.LinearCalibrator` calibrates a file of scores. Fit either of them on
+`HypothesisCalibrator` calibrates a model's log-likelihoods of hypotheses;
+`mvplda.calibration.scores.LinearCalibrator` calibrates one score per trial. Fit either of them on
 trials that are not part of the evaluation.
 """
 
@@ -57,14 +57,14 @@ class HypothesisCalibrator(Calibrator):
         w_parts s(h)  +  c_h
         calibrated(h) = log((1 - d) exp C(h) / sum over g of exp C(g)  +  d / n)
 
-    with fitted weights w >= 0 and constants c_h; w_together multiplies the joint evidence and
-    w_parts the near-match evidence. The outlier probability bounds the LLR of every trial. It is
-    seldom below ``errors`` / speakers, because few speakers cannot show that errors are rare,
-    however many trials they have.
+    with fitted coefficients w >= 0 and constants c_h. w_together multiplies the joint evidence
+    (what L(h) has beyond the sum over its views), and w_parts the near-match evidence. The outlier
+    probability bounds the LLR of every trial. It is seldom below ``errors`` / speakers, because few
+    speakers cannot show that errors are rare, however many trials they have.
 
-    All parameters are fitted by multinomial logistic regression on trials of held-out people. Each
-    hypothesis has the same total weight, whatever its number of trials. With few speakers, weights
-    stay near 1 and constants near 0.
+    All parameters are fitted by multinomial logistic regression on trials of held-out people. The
+    trials of each hypothesis have the same total weight. With few speakers, the w stay near 1 and
+    the constants near 0.
 
     Parameters
     ----------
@@ -75,8 +75,8 @@ class HypothesisCalibrator(Calibrator):
 
     Attributes
     ----------
-    weights_ : dict of {view, "together" or "parts of recordings": weight}
-    constants_ : dict of {"speaker+phrase", "speaker", ...: constant}; "nothing" has 0
+    weights_ : dict of {view, "together" or "parts of recordings": coefficient w}
+    constants_ : dict of {"speaker+phrase", "speaker", ...: constant c_h}; that of "nothing" is 0
     outlier_probability_ : float, probability that the model is uninformative about a trial
     n_speakers_ : int, number of enrolled speakers in the fit
 
@@ -153,8 +153,7 @@ class HypothesisCalibrator(Calibrator):
         ----------
         logs : {hypothesis: log-likelihoods}; must contain the hypothesis of each view alone, such
             as ("speaker",)
-        near_matches : near-match evidence of the trials, added before the outlier probability is
-            mixed in
+        near_matches : evidence whether each trial is a near match; None: there is none
         measures : not used
 
         Returns
@@ -169,10 +168,10 @@ class HypothesisCalibrator(Calibrator):
         near_matches: NearMatches | None = None,
         measures: Measures | None = None,
     ) -> LogLikelihoods:
-        """Return the weighted evidence plus constant of each hypothesis, before the outlier probability is mixed in.
+        """Return calibrated log-likelihoods before the outlier probability is mixed in.
 
-        This is C(h) in the class description, with near matches included. The parameters are those
-        of `transform`.
+        They are C(h) in the class description; hypotheses of different classes also allow for near
+        matches (`with_near_matches`). The parameters are those of `transform`.
         """
         check_is_fitted(self, "weights_")
         evidence, names = _evidence_columns(logs, near_matches)
@@ -185,14 +184,16 @@ class HypothesisCalibrator(Calibrator):
         return with_near_matches(by_hypothesis, near_matches)
 
     def add_outliers(self, logs: LogLikelihoods) -> dict[Hypothesis, Array]:
-        """Return the log posteriors of hypotheses at equal priors, mixed with the outlier probability.
+        """Return log((1 - d) p(h) + d / n) per hypothesis h, with d the outlier probability.
+
+        p(h) is the posterior of h if all n hypotheses have equal priors.
 
         logs : {hypothesis: log-likelihoods} from `without_outliers`
         """
         return with_outliers(logs, self.outlier_probability_)
 
     def check_state(self) -> None:
-        """Raise an error if a loaded calibrator gives infinite or NaN log-likelihoods for ordinary input."""
+        """Raise `FileFormatError` if a loaded calibrator returns NaN or infinity."""
         views = [
             view for view in self.weights_ if view not in (JOINT_EVIDENCE, NEAR_MATCH_EVIDENCE)
         ]
@@ -201,7 +202,10 @@ class HypothesisCalibrator(Calibrator):
 
     @property
     def largest_llr(self) -> float:
-        """Largest LLR that the outlier probability allows: first hypothesis against the mean of the others."""
+        """Upper bound of the LLR of one hypothesis against the average of all others.
+
+        It follows from the outlier probability.
+        """
         check_is_fitted(self, "weights_")
         share = self.outlier_probability_ / len(self.constants_)
         return float(np.log1p(share - self.outlier_probability_) - np.log(share))
@@ -228,7 +232,7 @@ class HypothesisCalibrator(Calibrator):
         }
 
     def describe(self) -> Json:
-        """Return the fitted parameters as plain values, by name."""
+        """Return the class name and the fitted parameters, {name: number, text or dict}."""
         return {
             "class": type(self).__name__,
             "weights": self.weights_,
@@ -241,13 +245,15 @@ class HypothesisCalibrator(Calibrator):
 def _evidence_columns(
     logs: LogLikelihoods, near_matches: NearMatches | None
 ) -> tuple[Array, list[str]]:
-    """Return the evidence that the weights multiply, (..., hypotheses, columns), and the names of the columns.
+    """Return the evidence for each hypothesis, one column per coefficient, and the column names.
 
-    The columns are one per view (log-likelihood of sharing the view alone, 0 for hypotheses without
-    it), the joint evidence if there are several views, and the near-match evidence if it is given.
+    There is one column per view: the log-likelihood of sharing this view alone, or 0 if the
+    hypothesis does not contain the view. With several views, a column of joint evidence follows;
+    with `near_matches`, one of near-match evidence.
 
     logs : {hypothesis: (...) log-likelihoods}
-    near_matches : near-match evidence of the trials, if any
+    near_matches : near-match evidence of the trials; None: there is none
+    return : (..., hypotheses, columns), and the names of the columns
     """
     views = list(dict.fromkeys(view for h in logs for view in h))
     missing = [view for view in views if (view,) not in logs]
@@ -280,8 +286,8 @@ def _evidence_columns(
 def with_outliers(logs: LogLikelihoods, outlier_probability: float) -> dict[Hypothesis, Array]:
     """Return log((1 - d) p(h) + d / n) for each hypothesis h.
 
-    p(h) is the posterior of h at equal priors, d the outlier probability and n the number of
-    hypotheses.
+    p(h) is the posterior of h if all hypotheses have equal priors, d the outlier probability and n
+    the number of hypotheses.
 
     logs : {h: log-likelihoods}
     outlier_probability : d, between 0 and 1
@@ -317,7 +323,7 @@ def check_truth(truth: ArrayLike, n_trials: int, n_hypotheses: int) -> IntArray:
 
 
 def trial_weights(truth: IntArray, corpora: ArrayLike | None) -> Array:
-    """Return weights of the trials, (n,) with sum 1.
+    """Return the weight of each trial in a fit, (n,) with sum 1.
 
     All corpora have the same total weight; within a corpus, so have all hypotheses that occur in
     it.
@@ -339,14 +345,14 @@ def trial_weights(truth: IntArray, corpora: ArrayLike | None) -> Array:
 def _fit_multinomial(
     evidence: Array, truth: IntArray, trial_weights: Array, speakers: float, errors: float
 ) -> tuple[Array, Array, float]:
-    """Fit weights, constants and the outlier probability by penalised multinomial logistic regression.
+    """Fit coefficients, constants and outlier probability by multinomial logistic regression.
 
-    evidence : (n, hypotheses, columns)
+    evidence : (n, hypotheses, columns), see `_evidence_columns`
     truth : (n,) index of the true hypothesis
-    trial_weights : (n,) weights with sum 1
-    speakers : number of observations that all trials together count as, against the prior
+    trial_weights : (n,) weights of the trials with sum 1
+    speakers : number of independent observations, relative to which the prior is weighted
     errors : number of uninformative trials in the prior of the outlier probability
-    return : (columns,) weights, (hypotheses,) constants (0 for the last hypothesis), and the
+    return : (columns,) coefficients, (hypotheses,) constants (0 for the last hypothesis), and the
         outlier probability
     """
     n, n_hypotheses, n_columns = evidence.shape
@@ -361,8 +367,8 @@ def _fit_multinomial(
     def cost(theta: Array) -> tuple[float, Array]:
         """Return the penalised negative log-likelihood per trial, and its gradient.
 
-        theta : log of the scale, weights and constants relative to the scale, logit of the outlier
-            probability
+        theta : log of a common scale, coefficients and constants divided by this scale, and the
+            logit of the outlier probability
         """
         scale = np.exp(theta[0])
         weights = theta[1:first_constant]

@@ -142,7 +142,7 @@ class LinearCalibrator(Persistent, Estimator):
         return np.asarray(self.slope_ * _finite(scores) + self.intercept_)
 
     def check_state(self) -> None:
-        """Raise an error if a loaded calibrator gives infinite or NaN LLRs for ordinary scores."""
+        """Raise `FileFormatError` if a loaded calibrator returns NaN or infinity."""
         self.slope_, self.intercept_ = float(self.slope_), float(self.intercept_)
         check_answers(self, self.transform, 1)
 
