@@ -26,19 +26,20 @@ V = TypeVar("V")
 
 
 def hypothesis_name(shared: Hypothesis) -> str:
-    """Return the name of a hypothesis: its shared views joined by "+", such as ``speaker+phrase``;
-    ``nothing`` without any.
+    """Return the name of a hypothesis: its shared views, joined by "+".
+
+    An example is ``speaker+phrase``. The name of the hypothesis without shared views is ``nothing``.
     """
     return "+".join(shared) or "nothing"
 
 
 def question_key(question: Question, views: Sequence[str]) -> str:
-    """Return the canonical text of a question, such as ``speaker+phrase`` or ``speaker|phrase same|speaker known``.
+    """Return a question as text; equal questions have equal texts.
 
-    The views in question come first, then the relations of `given`, and last the views whose
-    training classes are used (`known`).
+    An example is ``speaker|phrase same|speaker known``: first the views in question, then the given
+    relations (``Question.given``), and last the views whose training classes are used
+    (``Question.known``).
 
-    question : the question
     views : base views of the model, in order
     """
     given = dict(question.given or {})
@@ -52,30 +53,30 @@ def question_key(question: Question, views: Sequence[str]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """Log-likelihoods of weighted hypotheses for a matrix or a list of trials, with LLRs and posteriors.
+    """Log-likelihoods of the hypotheses of a question for each trial, with LLRs and posteriors.
 
-    All values per trial have the shape of `llr`: (profiles, tests) for a matrix, (trials,) for a
-    list. LLRs, posteriors and decisions use the same weighted hypotheses. The hypotheses for the
-    question have a total prior of one half, and those against it the other half.
+    All arrays have one value per trial: shape (profiles, tests) for a matrix of trials, (trials,)
+    for a list. Hypotheses for the question have a total prior probability of 1/2, and so have those
+    against it.
 
     Parameters
     ----------
-    logs : {hypothesis: log-likelihoods}, up to a constant per trial
-    ratio : hypotheses for and against, with their log weights
+    logs : {hypothesis: log-likelihoods}; a constant may be added to all hypotheses of a trial
+    ratio : hypotheses for and against the question, with their log weights
     question : the question that was asked
-    keys : key of each trial's question, see `question_key`; keys differ if profiles have different
-        known classes
+    keys : text of each trial's question, see `question_key`; it depends on which profiles belong to
+        training classes
     is_calibrated : per trial, whether the log-likelihoods are calibrated for its question
     countermeasure : per trial, LLR of a person's voice against a spoof; None: no countermeasure
     claims : {view: class that the question claims for each trial's profile}
     near_matches : near-match evidence per trial, already included in `logs`
-    inliers : log-likelihoods before the calibration mixed in its outlier probability, which bounds
-        every LLR; None: the same as `logs`
+    inliers : {hypothesis: log-likelihoods} before the calibration mixed in its outlier probability,
+        so that LLRs have no bound; None: the same as `logs`
 
     Attributes
     ----------
-    llr : natural-log likelihood ratio of the question, including spoofs if there is a
-        countermeasure
+    llr : natural-log likelihood ratio of the question; if there is a countermeasure, spoofs count
+        as trials to be rejected
     """
 
     logs: LogLikelihoods
@@ -100,7 +101,7 @@ class Answer:
         object.__setattr__(self, "llr", self._llr(logs))
 
     def _llr(self, logs: LogLikelihoods) -> Array:
-        """Return the LLR of the question from log-likelihoods, including spoofs if there is a countermeasure.
+        """Return the LLR of the question; with a countermeasure, spoofs count as trials to be rejected.
 
         logs : {hypothesis: log-likelihoods} of all hypotheses of the ratio
         """
@@ -136,7 +137,7 @@ class Answer:
 
     @property
     def key(self) -> str:
-        """Canonical text of the question (`question_key`) if all trials have the same; else raises `LabelError`."""
+        """Text of the question, see `question_key`; raises `LabelError` if it differs between trials."""
         keys = np.unique(self.keys)
         if len(keys) != 1:
             raise LabelError(
@@ -152,7 +153,10 @@ class Answer:
 
     @property
     def weights(self) -> HypothesisWeights:
-        """Prior weight of every hypothesis; those for the question add up to 1/2, those against it to 1/2."""
+        """Prior probability of every hypothesis.
+
+        Hypotheses for the question add up to 1/2, and so do hypotheses against it.
+        """
         log_weights = self.ratio.numerator | self.ratio.denominator
         return {h: math.exp(weight) / 2 for h, weight in log_weights.items()}
 
@@ -166,10 +170,9 @@ class Answer:
         return {h: np.exp(values - total) for h, values in weighted.items()}
 
     def log_odds_of(self, view: str) -> Array:
-        """Return per trial the posterior log odds of "same" against "different" in one view.
+        """Return, per trial, the posterior log odds that both sides have the same class in a view.
 
-        The spoof hypothesis is left out. Raises `LabelError` if the hypotheses do not differ in the
-        view.
+        Spoofs are not considered. Raises `LabelError` if all hypotheses share the view, or none.
         """
         weighted = self._weighted()
         weighted.pop((SPOOF,), None)
@@ -178,11 +181,11 @@ class Answer:
         return np.asarray(ratio)
 
     def llr_of(self, view: str) -> Array:
-        """Return per trial the log ratio of "same" to "different" in one view.
+        """Return, per trial, the LLR that both sides have the same class in a view.
 
-        The hypotheses on each side keep their `weights`. Without a countermeasure, the posterior
-        log odds of the view are this ratio plus the prior log odds. Raises `LabelError` if the
-        hypotheses do not differ in the view.
+        Hypotheses that share the view, and the others, are averaged with their `weights`. Without a
+        countermeasure, adding the prior log odds of the view gives `log_odds_of`. Raises
+        `LabelError` if all hypotheses share the view, or none.
         """
         log_weights = {h: math.log(weight) for h, weight in self.weights.items()}
         joint = {h: self.logs[h] + weight for h, weight in log_weights.items()}
@@ -195,16 +198,21 @@ class Answer:
 
     @property
     def inlier_llr(self) -> Array:
-        """LLR of the question without the outlier probability of a calibration; `llr` if there is none."""
+        """LLR of the question before the calibration mixed in its outlier probability.
+
+        It equals `llr` if the calibration has no outlier probability.
+        """
         return self.llr if self.inliers is None else self._llr(self.inliers)
 
     def half_llr(self, view: str) -> Array:
-        """Return per trial the LLR of one half of the question: one view alone, such as the voice or the words.
+        """Return, per trial, the LLR of one half of the question: of the voice or of the words alone.
 
-        All hypotheses with the view have equal weights, and so have all without it. Thresholds of
-        halves (`OperatingPoint.halves`) apply to this LLR. No outlier probability bounds it. If the
-        evidence about the views is independent, it is the evidence about this view only, in
-        contrast to `llr_of`.
+        The LLR is that both sides have the same class in `view`. It averages the hypotheses that
+        share the view with equal weights, and likewise the others, whatever the priors of the
+        question. If the evidence about the views is independent, it contains the evidence about
+        this view only, unlike `llr_of`. No outlier probability bounds it. The thresholds in
+        `OperatingPoint.halves` apply to it. Raises `LabelError` if all hypotheses share the view,
+        or none.
         """
         same, different = self._split_by_view(view, self.inliers or self.logs)
         counts = math.log(len(different)) - math.log(len(same))
@@ -212,7 +220,10 @@ class Answer:
         return np.asarray(ratio + counts)  # (V19)
 
     def _weighted(self) -> dict[Hypothesis, AnyArray]:
-        """Return the log of weight times likelihood per hypothesis; with a countermeasure, also of a spoof."""
+        """Return log(prior weight times likelihood) per hypothesis, {hypothesis: one value per trial}.
+
+        With a countermeasure, a spoof is one of the hypotheses, under the key ("spoof",).
+        """
         target = {h: self.logs[h] + weight for h, weight in self.ratio.numerator.items()}
         alternatives = {h: self.logs[h] + weight for h, weight in self.ratio.denominator.items()}
         if self.countermeasure is None:
@@ -227,9 +238,11 @@ class Answer:
         return target | genuine | {(SPOOF,): spoof}
 
     def _split_by_view(self, view: str, values: Mapping[Hypothesis, V]) -> tuple[list[V], list[V]]:
-        """Split values of hypotheses into those of hypotheses that share the view, and the others.
+        """Return two lists of values: of the hypotheses that share the view, and of the others.
 
         Raise `LabelError` if one of the lists would be empty.
+
+        values : {hypothesis: value}
         """
         same = [value for h, value in values.items() if view in h]
         different = [value for h, value in values.items() if view not in h]
@@ -249,7 +262,7 @@ class Answer:
     def take(self, *index: int) -> Answer:
         """Return the answer for one trial, with 0-dimensional arrays.
 
-        index : row and column of a matrix, or position in a list
+        index : row and column if the trials are a matrix, position if they are a list
         """
         if len(index) != self.llr.ndim:
             raise DataError(
@@ -282,10 +295,11 @@ class Answer:
 def _question_for_trial(
     question: Question, claims: Mapping[str, Names], countermeasure: Array | None
 ) -> Question:
-    """Return the question for a single trial.
+    """Return the question reduced to a single trial.
 
-    claims : {view: class claimed in this trial}; replaces the classes per profile
-    countermeasure : LLR of this trial's test; replaces those of all tests
+    claims : {view: class claimed in this trial}, which replaces the classes of all profiles
+    countermeasure : LLR of this trial's test, which replaces the LLRs of all tests; None: there is
+        no countermeasure
     """
     if claims:
         question = replace(question, known={view: [name.item()] for view, name in claims.items()})

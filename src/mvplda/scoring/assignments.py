@@ -36,13 +36,14 @@ TrainingClasses = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class CellTable:
-    """Cells of a profile: their weights, and the classes that they share.
+    """Cells of a profile (one per combination of classes): numbers of vectors, classes and names.
+
+    Numbers stand for class names; equal names have equal numbers on both sides of a comparison.
 
     base : base views
     weights : (cells,) number of vectors per cell
-    classes : (base views, cells) class of each cell, numbered within the profile
-    names : (base views, classes) number of each class's name, in a numbering common to both sides;
-        -1: no name
+    classes : (base views, cells) class of each cell, numbered from 0 within the profile
+    names : (base views, classes) name number of each class; -1: no name
     """
 
     base: Views
@@ -52,7 +53,7 @@ class CellTable:
 
     @classmethod
     def single_cell(cls, base: Views, weight: float) -> CellTable:
-        """Return the table of a profile whose vectors form a single cell without class names.
+        """Return the table of a profile with one cell: all its vectors share all classes, without names.
 
         base : base views
         weight : number of vectors
@@ -60,18 +61,23 @@ class CellTable:
         return cls(base, (weight,), ((0,),) * len(base), ((-1,),) * len(base))
 
     def without_training_classes(self) -> TrainingClasses:
-        """Return -1 for each class of the table: no class is a training class."""
+        """Return `TrainingClasses` in which no class is a training class.
+
+        It has one tuple per base view, with -1 for each class of the table.
+        """
         return tuple((-1,) * len(names) for names in self.names)
 
 
 @dataclass(frozen=True)
 class ProfileGroup:
-    """Profiles with equal cell tables: equal numbers of vectors per cell, and cells that share classes alike.
+    """Profiles with equal cell tables, which can be scored together.
 
-    table : the common cell table
-    profiles : (p,) numbers of the profiles
+    Their cells have equal numbers of vectors, and the same cells share a class.
+
+    table : the cell table, equal for all profiles
+    profiles : (p,) positions of the profiles in their set
     rows : (p, cells) row of each cell in `Profiles.y`
-    is_complete : True if the group holds all profiles, in order, with one cell each
+    is_complete : True if the group holds all profiles of the set, in order, with one cell each
     """
 
     table: CellTable
@@ -80,7 +86,10 @@ class ProfileGroup:
     is_complete: bool = False
 
     def gather(self, y: AnyArray) -> AnyArray:
-        """Return the evidence of the group's profiles, (p, cells, r), from that of all cells, `y` (R, r)."""
+        """Return the evidence of the group's profiles, (p, cells, r).
+
+        y : (R, r) evidence of all cells of the set, `Profiles.y`
+        """
         if self.is_complete:
             return y[:, None]
         return y[like(self.rows, y)]
@@ -90,8 +99,9 @@ class ProfileGroup:
         return ProfileGroup(self.table, self.profiles[which], self.rows[which])
 
     def positions(self, numbers: IntArray) -> IntArray:
-        """Return the position in this group of each of the profiles with these numbers; -1 for
-        profiles of other groups.
+        """Return positions in this group, (n,); -1 for profiles that are not in the group.
+
+        numbers : (n,) positions of profiles in their set
         """
         if self.is_complete:
             return numbers
@@ -103,12 +113,12 @@ class ProfileGroup:
 def group_profiles(
     profiles: Profiles, base: Views, names: Mapping[str, IntArray]
 ) -> Iterator[ProfileGroup]:
-    """Yield groups of profiles with equal cell tables: numbers of vectors per cell, and classes that cells share.
+    """Yield the groups of profiles with equal cell tables (`CellTable`).
 
     profiles : all profiles of a side
     base : base views
-    names : {view: (R,) number of each cell's class name, in a numbering common to both sides}, for
-        views in which names affect the score
+    names : {view: (R,) number of the class name of each of R cells}, for views in which names
+        affect the score; equal names have equal numbers on both sides
     """
     weights = profiles.weights
     if not profiles.labels and not names and (weights == weights[0]).all():
@@ -136,15 +146,15 @@ def _split_by_table(
     numbers: IntArray,
     rows: IntArray,
 ) -> Iterator[ProfileGroup]:
-    """Divide profiles with equal numbers of cells into groups with equal cell tables.
+    """Divide profiles that have equally many cells into groups with equal cell tables.
 
     A cell table holds the number of vectors per cell, and which cells share a class.
 
-    weights : (R,) number of vectors of every cell
-    codes : {view: (R,) class code of every cell}
-    names : as for `group_profiles`
-    numbers : (p,) numbers of the profiles to divide
-    rows : (p, cells) their cells as rows, sorted so that equal tables have equal rows of codes
+    weights : (R,) number of vectors in each of the R cells of all profiles
+    codes : {view: (R,) class code of each cell}
+    names : {view: (R,) number of each cell's class name}, see `group_profiles`
+    numbers : (p,) positions of the profiles to divide
+    rows : (p, cells) indices of their cells among the R, each row sorted by code
     """
     # (p, cells) first cell of the same class, which is a canonical number of the class
     leaders = [np.argmax(c[rows][:, :, None] == c[rows][:, None, :], 2) for c in codes.values()]
@@ -152,13 +162,12 @@ def _split_by_table(
     # tables with equal weights, shared classes and names are equal
     key = np.concatenate([weights[rows], *leaders, *cell_names], axis=1)
     examples = np.zeros(1, dtype=np.int64)
-    kind = np.zeros(len(key), dtype=np.int64)
+    group_numbers = np.zeros(len(key), dtype=np.int64)
     # small batches often have one table, and np.unique would take longer than scoring them
     if not (key == key[0]).all():
-        _, examples, kind = np.unique(key, axis=0, return_index=True, return_inverse=True)
-    for example, members in zip(
-        examples, _group_members(kind.reshape(-1), len(examples)), strict=True
-    ):
+        _, examples, group_numbers = np.unique(key, axis=0, return_index=True, return_inverse=True)
+    group_members = _group_members(group_numbers.reshape(-1), len(examples))
+    for example, members in zip(examples, group_members, strict=True):
         classes = []
         class_names = []
         for view, view_leaders in zip(base, leaders, strict=True):
@@ -176,9 +185,9 @@ def _split_by_table(
 
 
 def _profile_codes(profiles: Profiles, view: str) -> IntArray:
-    """Return a class code per cell of one view, (R,); codes differ between classes of a profile.
+    """Return a class code for each cell in one view, (R,); cells of a class have equal codes.
 
-    A cell without label is a class of its own.
+    A cell without a label is a class of its own. If the view has no labels, all codes are 0.
     """
     if view not in profiles.labels:
         return np.zeros(len(profiles.owner), dtype=np.int64)
@@ -186,10 +195,13 @@ def _profile_codes(profiles: Profiles, view: str) -> IntArray:
     return np.where(codes < 0, -1 - np.arange(len(codes)), codes)
 
 
-def _group_members(kind: IntArray, size: int) -> list[IntArray]:
-    """Return, for each k from 0 to size - 1, the ascending positions at which `kind` equals k."""
-    order = np.argsort(kind, kind="stable")
-    return np.split(order, np.searchsorted(kind[order], np.arange(1, size)))
+def _group_members(group_numbers: IntArray, n_groups: int) -> list[IntArray]:
+    """Return the ascending positions of the members of each group, one array per group.
+
+    group_numbers : group of each member, from 0 to n_groups - 1
+    """
+    order = np.argsort(group_numbers, kind="stable")
+    return np.split(order, np.searchsorted(group_numbers[order], np.arange(1, n_groups)))
 
 
 LabelRole = Literal["plain", "fact", "claim"]
@@ -200,7 +212,7 @@ have labels, and the question is whether those of the test are true.
 """
 
 ClassMatch = tuple[int, int]
-"""What a class of the test is the same as: (class of the enrolment, training class), by number; -1: none."""
+"""Numbers of the enrolled class and of the training class that equal a class of the test; -1: none."""
 
 ClassMatches = tuple[tuple[ClassMatch, ...], ...]
 """Match (see `ClassMatch`) of every class of the test, per base view."""
@@ -214,13 +226,13 @@ MAX_ASSIGNMENTS = 2**13
 
 @dataclass(frozen=True)
 class ViewLabels:
-    """How the labels of one base view are used.
+    """Use of the labels of one base view.
 
-    role : role of the labels
-    training : (names,) training class of each class name, -1: not seen in training; None: training
-        classes are not used
-    nearest : (classes, k) for each training class the k most similar ones, which alone are
-        considered in its place; None: all are considered
+    role : "plain", "fact" or "claim", see `LabelRole`
+    training : (names,) number of the training class with each class name, -1: not seen in training;
+        None: training classes are not used
+    nearest : (classes, k) the k training classes most similar to each; only they are considered as
+        alternatives to it. None: all training classes are
     """
 
     role: LabelRole = "plain"
@@ -229,14 +241,16 @@ class ViewLabels:
 
     @property
     def key(self) -> tuple[Hashable, ...]:
-        """Hashable content of the labels, for keys of caches."""
+        """Role and digests of the arrays, as a cache key."""
         # digests, because with thousands of classes every cached key would hold hundreds of kB
         return self.role, _digest(self.training), _digest(self.nearest)
 
     def alternatives(self, names: Sequence[int]) -> IntArray:
-        """Return the name numbers of training classes that the test may have in place of the named classes.
+        """Return the name numbers of training classes that are alternatives to the named classes.
 
-        names : numbers of the names that are excluded
+        They are all other training classes, or only similar ones if `nearest` is given.
+
+        names : name numbers of the classes, which are not in the result
         """
         assert self.training is not None
         numbers = np.flatnonzero(self.training >= 0)
@@ -254,7 +268,7 @@ class ViewLabels:
 
 
 def _digest(numbers: IntArray | None) -> tuple[Hashable, ...] | None:
-    """Return shape and hash of an array as a cache key; None for None."""
+    """Return shape and SHA-256 of an array as a cache key; None if there is no array."""
     if numbers is None:
         return None
     return numbers.shape, sha256(numbers.tobytes()).digest()
@@ -264,7 +278,8 @@ def _digest(numbers: IntArray | None) -> tuple[Hashable, ...] | None:
 class Assignment:
     """One way in which the classes of the test can equal classes of the enrolment or of training.
 
-    matches : match of each class of the test, per base view
+    matches : per base view, the enrolled class and the training class that equal each class of the
+        test, see `ClassMatch`
     log_weight : log of the assignment's weight in its hypothesis; the weights of a hypothesis add
         up to 1
     """
@@ -274,21 +289,24 @@ class Assignment:
 
     @cached_property
     def test_classes(self) -> TrainingClasses:
-        """Training class of each class of the test, per base view; -1: none."""
+        """Number of the training class of each class of the test, per base view; -1: none."""
         return training_classes_of(self.matches)
 
 
 def training_classes_of(matches: ClassMatches) -> TrainingClasses:
-    """Return the training class in each match of a class of the test, per base view; -1: none."""
+    """Return the number of the training class of each class of the test, per base view; -1: none.
+
+    matches : the enrolled class and the training class that equal each class of the test
+    """
     return tuple(tuple(training_class for _, training_class in classes) for classes in matches)
 
 
 def enrolled_training_classes(
     table: CellTable, view_labels: Mapping[str, ViewLabels]
 ) -> TrainingClasses:
-    """Return the training class of each class of an enrolled profile, per base view; -1: none.
+    """Return the number of the training class of each class of a profile, per base view; -1: none.
 
-    table : cells of the profile and the classes that they share
+    table : cell table of the profile, with its class names
     view_labels : {base view: use of its labels}
     """
     by_view = zip(table.base, table.names, strict=True)
@@ -303,18 +321,20 @@ def possible_assignments(
     test: CellTable,
     view_labels: Mapping[str, ViewLabels],
 ) -> list[Assignment]:
-    """Return the assignments of classes (which are the same) that a hypothesis allows; their weights add up to 1.
+    """Return all assignments that a hypothesis allows, with weights that add up to 1.
+
+    An assignment fixes which classes of the test equal classes of the enrolment or of training.
 
     Parameters
     ----------
     hypothesis : views whose classes the two sides share
-    enrol, test : cells of the two sides and the classes that they share
+    enrol, test : cell tables of the two sides
     view_labels : {base view: use of its labels}
 
     Raises
     ------
     ParameterError
-        There are more than `MAX_ASSIGNMENTS`.
+        There are more than `MAX_ASSIGNMENTS` assignments.
     """
     base = enrol.base
     # possible matches per view; None for shared views without labels, where they follow from a pair of cells
@@ -366,7 +386,8 @@ def _matches_by_name(
 ) -> tuple[ClassMatch, ...]:
     """Match each class of the test with the enrolled class and the training class of the same name.
 
-    enrolled, tested : number of each class's name on the two sides; -1: no name
+    enrolled, tested : name number of each class of the enrolment and of the test; -1: no name
+    return : (enrolled class, training class) per class of the test; -1: none
     """
     class_of = {name: e for e, name in enumerate(enrolled) if name >= 0}
     return tuple((class_of.get(name, -1), labels.training_class(name)) for name in tested)
@@ -375,12 +396,13 @@ def _matches_by_name(
 def _false_claims(
     enrolled: Sequence[int], tested: Sequence[int], labels: ViewLabels
 ) -> list[tuple[ClassMatch, ...]]:
-    """Return the possible matches of the test's classes if at least one of their labels is false.
+    """Return the ways to match the classes of the test if at least one of their labels is false.
 
-    Either one class is replaced by another enrolled class, another training class or a new class,
-    or all labelled classes are new.
+    Either one class is not that of its label but another enrolled class, another training class or
+    a new class; or all labelled classes are new.
 
-    enrolled, tested : number of each class's name on the two sides; -1: no name
+    enrolled, tested : name number of each class of the enrolment and of the test; -1: no name
+    return : list of tuples with one `ClassMatch` per class of the test
     """
     truth = _matches_by_name(enrolled, tested, labels)
     names = {name: e for e, name in enumerate(enrolled) if name >= 0}
@@ -403,12 +425,13 @@ def _false_claims(
 def _different_classes(
     enrolled: Sequence[int], tested: Sequence[int], labels: ViewLabels
 ) -> list[tuple[ClassMatch, ...]]:
-    """Return the possible matches of the test's classes if none of them is enrolled.
+    """Return the ways to match the classes of the test if none of them is enrolled.
 
-    Each is a new class or, if a single class is compared with a training class, another training
-    class (V7 in docs/math.md).
+    All classes are new. If the test has a single class and an enrolled class is a training class,
+    the test may also be another training class (V7 in docs/math.md).
 
-    enrolled, tested : number of each class's name on the two sides; -1: no name
+    enrolled, tested : name number of each class of the enrolment and of the test; -1: no name
+    return : list of tuples with one `ClassMatch` per class of the test
     """
     new = (NEW_CLASS,) * len(tested)
     has_known_class = any(labels.training_class(name) >= 0 for name in enrolled)

@@ -1,9 +1,9 @@
 """Comparison of two sets of profiles under a question, block by block.
 
-The question gives weighted hypotheses. Labels and training classes give the assignments w of each
-hypothesis: which classes are the same (see ``assignments``). A scorer gives the pair terms of each
-assignment; their sum F_w is the log-ratio of profile and test against "nothing shared". The LLR of
-the question is then
+A question consists of weighted hypotheses. Labels and training classes determine the assignments w
+of each hypothesis: which classes are the same (see ``assignments``). A scorer gives the pair terms
+of each assignment; their sum F_w is the log-ratio of profile and test against "nothing shared". The
+LLR of the question is then
 
     LLR = log S(for) - log S(against),    S = sum over assignments w of weight_w exp(F_w)    (V4)
 """
@@ -62,7 +62,7 @@ FLOAT32_LIMIT = 2.0**16
 
 
 class WeightedAssignment(NamedTuple):
-    """An assignment of classes with its pair terms.
+    """Assignment of classes (which are the same) with its weight and pair terms.
 
     log_weight : log of the hypothesis' weight times the assignment's weight
     assignment : which classes are the same
@@ -77,15 +77,15 @@ class WeightedAssignment(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of two sets of profiles under a question.
+    """Everything needed to score enrolled profiles against tests for one question.
 
     ratio : hypotheses for and against the question, with weights
     enrol, test : the two sides
     pair_terms : pair terms of the scorer: log-ratios of profile and test under an assignment of
         classes
     cache : results that the scorer reuses between calls
-    view_labels : {base view: role of its labels, and training classes}
-    dtype : type of the scores
+    view_labels : {base view: use of its labels}, with the training classes that have their names
+    dtype : type of the scores, float32 or float64
     """
 
     ratio: LikelihoodRatio
@@ -103,7 +103,10 @@ class Comparison:
 
     @property
     def reference(self) -> AnyArray:
-        """Evidence of the enrolled side; results are allocated as arrays of its library (NumPy or torch) and device."""
+        """Evidence of the enrolled cells, (R, r).
+
+        Results are arrays of the same library (NumPy or torch) and on the same device.
+        """
         return self.enrol.profiles.y
 
     @property
@@ -112,10 +115,9 @@ class Comparison:
         return bool(self.enrol.names)
 
     def blocks(self) -> Iterator[tuple[GroupSide, GroupSide]]:
-        """Yield the score matrix in blocks, as pairs (enrolled group, test group).
+        """Yield pairs (enrolled group, test group), which together cover the score matrix.
 
-        All profiles of a group have equal numbers of vectors per cell, and cells that share classes
-        alike.
+        All profiles of a group have equal cell tables (`CellTable`).
         """
         # every enrolled group is prepared once, for all groups of tests
         enrolled = [GroupSide(self, self.enrol, group) for group in self.groups(self.enrol)]
@@ -125,7 +127,11 @@ class Comparison:
                 yield side, test
 
     def _test_groups(self) -> Iterator[ProfileGroup]:
-        """Yield groups of tests, small enough for the log-likelihoods of all training classes to fit in memory."""
+        """Yield the groups of tests with equal cell tables; large groups are yielded in parts.
+
+        A part is so small that the log-likelihoods of its tests as each training class fit in
+        memory.
+        """
         training = [labels.training for labels in self.view_labels.values()]
         class_counts = [len(numbers) for numbers in training if numbers is not None]
         numbers_per_test = (1 + sum(class_counts)) * self.test.profiles.y.shape[1]
@@ -138,9 +144,9 @@ class Comparison:
                 yield group.subset(slice(start, start + step))
 
     def groups(self, side: ComparisonSide) -> list[ProfileGroup]:
-        """Group the profiles of a side by `CellTable` (cells and the classes that they share).
+        """Return the profiles of a side in groups with equal cell tables (`CellTable`).
 
-        The result is cached unless classes have names.
+        The result is cached unless names of classes affect the score.
         """
         profiles = side.profiles
         if side.names:
@@ -156,7 +162,11 @@ class Comparison:
     def cached_factors(
         self, side: ComparisonSide, group: ProfileGroup
     ) -> dict[Hashable, SideFactor] | None:
-        """Return the cached factors of a group; None for a part of a group, and if names affect the score."""
+        """Return the dict in which the matrix factors of a group are cached, by their keys.
+
+        Return None if they are not cached: for a part of a group, or if names of classes affect the
+        score.
+        """
         if self.has_names:
             return None
         is_enrolled = side is self.enrol
@@ -173,16 +183,16 @@ class Comparison:
 
     @cached_property
     def _factors(self) -> dict[bool, dict[int, dict[Hashable, SideFactor]]]:
-        """Factors of the groups of the enrolled side and of the tests."""
+        """Cached matrix factors: {is the enrolled side: {id of a group: {key: factor}}}."""
         return {}
 
     def log_ratios(
         self, enrol: GroupSide, test: GroupSide, sums: Sequence[HypothesisWeights]
     ) -> LogRatios:
-        """Return the log-sums over assignments of classes for one block of trials, see `LogRatios`.
+        """Return the log ratios of one block of trials, as matrix factors that are still to be multiplied.
 
         enrol, test : groups of profiles on the two sides
-        sums : one set of weighted hypotheses per sum
+        sums : numerators, and last their common denominator: {hypothesis: log weight} each
         """
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             weighted_sums = self.weighted_assignments(enrol, test, sums)
@@ -211,11 +221,12 @@ class Comparison:
     def weighted_assignments(
         self, enrol: GroupSide, test: GroupSide, sums: Sequence[HypothesisWeights]
     ) -> list[list[WeightedAssignment]]:
-        """Return, for every sum, the assignments of classes that its hypotheses allow, with weights
-        and pair terms (log-ratios).
+        """Return the assignments of classes that the hypotheses allow: one list per entry of `sums`.
+
+        Each assignment has a weight and pair terms (log-ratios of profile and test).
 
         enrol, test : groups of profiles on the two sides
-        sums : one set of weighted hypotheses per sum
+        sums : numerators, and last their common denominator: {hypothesis: log weight} each
         """
         terms_of: dict[ClassMatches, list[PairTerm]] = {}
         weighted_sums: list[list[WeightedAssignment]] = []
@@ -237,15 +248,16 @@ class Comparison:
     def _test_offsets(
         self, test: GroupSide, assignments: Sequence[Assignment]
     ) -> dict[TrainingClasses, AnyArray]:
-        """Return the log-likelihood of each test if its classes are these training classes, relative to the largest.
+        """Return how likely each test is under the training classes of each assignment.
 
-        Pair terms are relative to a test of new classes, so this offset (lambda_t(d) of (V7) in
-        docs/math.md) is added to them.
+        Pair terms are relative to a test of new classes. So an offset is added to them: the
+        log-likelihood of the test if its classes are the training classes of the assignment
+        (lambda_t(d) of (V7) in docs/math.md), minus the largest such log-likelihood of the test.
 
         test : group of n tests
-        assignments : assignments whose training classes are evaluated
-        return : {training classes: (n,)}; empty if all assignments have the same classes, because
-            it then cancels
+        assignments : all assignments of the ratio
+        return : {training classes of the test: (n,) offsets}; empty if all assignments have the
+            same training classes, because equal offsets cancel in the ratio
         """
         offsets: dict[TrainingClasses, AnyArray] = {}
         for assignment in assignments:
@@ -261,8 +273,9 @@ class Comparison:
         return {classes: below_top[:, k] for k, classes in enumerate(offsets)}
 
     def _assignments(self, h: Hypothesis, enrol: CellTable, test: CellTable) -> list[Assignment]:
-        """Return the assignments of classes that hypothesis h allows for profiles with these cells;
-        short lists are cached.
+        """Return the assignments that hypothesis h allows for profiles with these cell tables.
+
+        Lists of at most `MAX_CACHED_ASSIGNMENTS` are cached.
         """
         cache = self.cache.assignments
         key = (h, enrol, test, self._label_keys)
@@ -289,16 +302,17 @@ def _assignment_sum(
     dtype: str,
     sizes: list[float],
 ) -> AssignmentSum:
-    """Return the log-sum over assignments of classes for one block, with as few matrix products as possible.
+    """Return the log-sum over assignments of classes for one block, as factors of matrix products.
 
-    Assignments that differ only in training classes, and so in one-sided terms, share a product.
+    Assignments that differ only in training classes differ only in terms of one side. They share
+    one product, so that there are as few products as possible.
 
     enrol, test : groups of profiles on the two sides
     weighted : assignments with weights and pair terms (log-ratios of profile and test)
-    test_offsets : see `Comparison._test_offsets`
-    shift : added to all log weights
-    dtype : type of the factors of the products
-    sizes : output; the bounds of the terms of all factors are appended
+    test_offsets : {training classes: (tests,) offsets}, see `Comparison._test_offsets`
+    shift : number added to all log weights
+    dtype : type of the factors, "float32" or "float64"
+    sizes : output: an upper bound of the absolute terms is appended for each factor
     """
     # products dominate the cost; assignments that differ only in training classes share one
     by_product: dict[tuple[Hashable, ...], list[WeightedAssignment]] = {}

@@ -1,4 +1,4 @@
-"""Sides of a comparison as the scorer needs them: terms of one side, and factors of matrix products."""
+"""Enrolled and test side of a comparison: terms of one side, and its factors of matrix products."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -40,11 +40,12 @@ to more than one nat.
 
 
 class SideFactor(NamedTuple):
-    """Factor of one side in the matrix product that computes pair terms (log-ratios), one row per profile.
+    """One of the two factors of the matrix product that computes pair terms (log-ratios).
 
-    values : columns of the two-sided part, then two columns: (one-sided terms, 1) for the
-        enrolment, (1, one-sided terms) for the test
-    size : bound of the terms that the factor contributes; decides between float32 and float64
+    values : (profiles of the side, width); the last two columns are (one-sided terms, 1) for the
+        enrolment and (1, one-sided terms) for the test
+    size : upper bound of the absolute terms to which the factor contributes; decides between
+        float32 and float64
     """
 
     values: AnyArray
@@ -58,12 +59,12 @@ GroupFactors = tuple[list[ProfileGroup], dict[int, dict[Hashable, SideFactor]]]
 class ScoringCache:
     """Results that a scorer reuses between calls; all of them can be computed again.
 
-    assignments : possible assignments of classes, by hypothesis, cells of both sides and labels
-    groups : groups of profiles with equal cells, by set of profiles
-    factors : groups of profiles, and the factors of matrix products of each group by its id, by set
-        of profiles
+    assignments : possible assignments of classes; the key holds the hypothesis, the cell tables of
+        both sides and the use of labels
+    groups : groups of profiles with equal cell tables, for each set of profiles
+    factors : matrix factors of each group of profiles, for each set of profiles
 
-    Entries of a set of profiles are dropped together with it.
+    If a set of profiles is deleted, so are its entries in `groups` and `factors`.
     """
 
     def __init__(self) -> None:
@@ -73,11 +74,11 @@ class ScoringCache:
 
 
 class ComparisonSide(NamedTuple):
-    """One set of profiles in a comparison.
+    """One side of a comparison: a set of profiles, with numbers for the names of their classes.
 
     profiles : the profiles
-    names : {view: (cells,) number of each cell's class name}, for views whose names affect the
-        score
+    names : {view: (cells,) number of each cell's class name}, for views in which names affect the
+        score; equal names have equal numbers on both sides
     """
 
     profiles: Profiles
@@ -85,12 +86,12 @@ class ComparisonSide(NamedTuple):
 
 
 class GroupSide:
-    """Group of n profiles on one side of a comparison, with equal cells and shared classes, as scorers need it.
+    """Group of n profiles with equal cell tables on one side of a comparison, prepared for scoring.
 
-    prepared : representation of the scorer, see `PairTerms.prepare`
-    training_classes : training class of each class of the profiles, by its name
-    class_log_likelihoods : {training classes: (n,) log-likelihoods of the tests}, filled by
-        `Comparison`
+    prepared : the group in the scorer's own representation, see `PairTerms.prepare`
+    training_classes : training class of each class of the profiles, per base view; -1: none
+    class_log_likelihoods : {training classes: (n,) log-likelihood of each test if it has these
+        classes}, a cache that `Comparison` fills
     """
 
     def __init__(self, comparison: Comparison, side: ComparisonSide, group: ProfileGroup) -> None:
@@ -108,13 +109,14 @@ class GroupSide:
         self._one_sided: dict[Hashable, tuple[list[QuadraticTerm], AnyArray]] = {}
 
     def evaluate(self, terms: Iterable[QuadraticTerm]) -> AnyArray:
-        """Return, for each of the n profiles of the group, the sum of one-sided terms, (n,)."""
+        """Return the sum of one-sided terms for each of the n profiles of the group, (n,)."""
         return sum((term.evaluate(self._squares) for term in terms), self.zeros)
 
     def one_sided(self, terms: Sequence[PairTerm]) -> AnyArray:
-        """Return the sum of the parts of pair terms (log-ratios) that depend on this side only, (n,).
+        """Return, per profile, the sum of the terms that depend on this side only, (n,).
 
-        These are the rows a(e) for an enrolled profile e, or the columns b(t) for a test t.
+        A pair term (log-ratio of a profile e and a test t) contains a(e) and b(t). The result is
+        the sum of a(e) if this is the enrolled side, else the sum of b(t).
         """
         quadratics = [term.row if self.is_enrolled else term.column for term in terms]
         key = tuple((term.key, id(term.linear), term.constant) for term in quadratics)
@@ -124,10 +126,11 @@ class GroupSide:
         return self._one_sided[key][1]
 
     def factor(self, terms: Sequence[PairTerm], offset: AnyArray | float, dtype: str) -> SideFactor:
-        """Return this side's factor of the matrix product that computes pair terms (log-ratios of profile and test).
+        """Return this side's factor of the matrix product that computes the sum of pair terms.
 
-        terms : pair terms, whose two-sided parts become columns
-        offset : number, or (n,), added to the one-sided terms
+        terms : pair terms (log-ratios of profile and test); the part of each that depends on both
+            sides becomes columns of the factor
+        offset : number or (n,) array that is added to the one-sided terms
         dtype : "float32" or "float64"
         """
         # factors with an array as offset serve a single call: do not cache them
@@ -145,7 +148,7 @@ class GroupSide:
     def _make_factor(
         self, terms: Sequence[PairTerm], offset: AnyArray | float, dtype: str
     ) -> SideFactor:
-        """Compute the factor of the matrix product; raise `DataError` for profiles whose terms are too large."""
+        """Compute the result of `factor`; raise `DataError` if terms are above `FLOAT64_LIMIT`, or NaN."""
         one_sided = self.one_sided(terms)
         blocks = []
         sizes = abs(one_sided)
@@ -175,7 +178,7 @@ class GroupSide:
         return SideFactor(values, size)
 
     def _refuse(self, rows: IntArray) -> None:
-        """Raise `DataError` that names the profiles in these rows of the group."""
+        """Raise `DataError`: the profiles in these rows of the group are too far from training data."""
         numbers = self.group.profiles[rows]
         examples = ", ".join(f"{i} ({self.profiles.ids[i]!s})" for i in numbers[:3])
         dots = ", ..." if len(rows) > 3 else ""

@@ -1,4 +1,4 @@
-"""Cache of values computed from profiles, which are computed again after a change of the profiles' arrays."""
+"""Cache of values computed from profiles; a value is computed again if an array of the profiles changes."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -26,10 +26,10 @@ COMPARED_ROWS = 2**10
 
 
 class ContentCache(Generic[V]):
-    """Cache of one value per set of profiles, valid while the arrays from which it was computed are unchanged.
+    """Cache of one value per set of profiles, valid until an array changes that it was computed from.
 
-    The arrays of profiles are writable, and a change in place keeps their identity. So every call
-    compares their content with a copy.
+    A change of an array in place keeps its identity. So every call compares the content of the
+    arrays with copies.
     """
 
     def __init__(self) -> None:
@@ -43,12 +43,11 @@ class ContentCache(Generic[V]):
         arrays: Sequence[AnyArray],
         compute: Callable[[], V],
     ) -> V:
-        """Return the value of the profiles; compute it if it is missing, or if the key or an array has changed.
+        """Return the cached value of a set of profiles, computed anew if the key or an array changed.
 
-        profiles : owner of the value
-        key : everything besides the arrays on which the value depends; equal keys have equally many
-            arrays
-        arrays : arrays on which the value depends
+        profiles : set of profiles that the value belongs to; if it is deleted, so is the value
+        key : whatever else the value depends on; with equal keys, `arrays` has equal length
+        arrays : arrays that the value depends on
         compute : function that returns the value
         """
         entry = self._entries.get(profiles)
@@ -58,14 +57,17 @@ class ContentCache(Generic[V]):
 
 
 def _copy(array: Any) -> Any:
-    """Return a copy for later comparison; of a small array its shape and bytes, which are faster to compare."""
+    """Return a copy of an array for later comparison with `_has_content`.
+
+    For small arrays the copy is (shape, bytes), which is faster to compare.
+    """
     if isinstance(array, np.ndarray) and array.size <= SMALL_ARRAY:
         return array.shape, array.tobytes()
     return deepcopy(array)
 
 
 def _has_content(array: Any, copy: Any) -> bool:
-    """Return whether an array has the content of a copy made by `_copy`."""
+    """Return whether an array still equals the copy that `_copy` made."""
     if isinstance(copy, tuple):
         shape, content = copy
         return bool(array.shape == shape and array.tobytes() == content)

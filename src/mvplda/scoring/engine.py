@@ -44,11 +44,11 @@ def fill_results(
     results: Sequence[AnyArray],
     threads: int | None = None,
 ) -> None:
-    """Write the log ratios of a score matrix into result arrays.
+    """Write log ratios (such as LLRs) of all profiles and tests into arrays.
 
     comparison : profiles, tests and question
-    sums : sets of weighted hypotheses; result k is the log of sum k over the last sum
-    results : (profiles, tests) array for each sum except the last
+    sums : numerators, and last their common denominator: {hypothesis: log weight} each
+    results : one (profiles, tests) array per numerator
     threads : number of threads; None: all processors
     """
     dtype = dtype_name(results[0])
@@ -72,8 +72,10 @@ def fill_results(
 
 
 def _blas_threads(n_scores: int) -> AbstractContextManager[object]:
-    """Return a context with one BLAS thread, or an empty context for few scores, where entering it
-    takes longer than scoring.
+    """Return a context that limits BLAS to one thread.
+
+    For fewer than `SINGLE_THREAD_SCORES` scores it does nothing, because the limit would take longer
+    than scoring.
     """
     return nullcontext() if n_scores < SINGLE_THREAD_SCORES else one_blas_thread()
 
@@ -81,9 +83,11 @@ def _blas_threads(n_scores: int) -> AbstractContextManager[object]:
 def _fill_block(
     log_ratios: LogRatios, outs: Sequence[AnyArray], threads: int | None = None
 ) -> None:
-    """Write the log ratios of a block, with the fused CUDA kernel if it applies, else in cache-sized blocks.
+    """Write the log ratios of a block of trials into arrays.
 
-    outs : (rows, columns) array for each sum except the last
+    The fused CUDA kernel computes them if it supports the ratios, else `fill_matrix`.
+
+    outs : one (rows, columns) array per numerator of the ratios
     """
     out = outs[0]
     if is_torch(out) and out.is_cuda and out.is_contiguous():
@@ -103,12 +107,13 @@ def _score_rows(
     reference: AnyArray,
     threads: int | None = None,
 ) -> list[AnyArray]:
-    """Return the log ratios of some rows of a block, (rows, columns) for each sum except the last.
+    """Return the log ratios of some rows of a block: one (rows, columns) array per numerator.
 
     rows : range of rows
     n_columns : number of columns of the block
-    dtype : type of the results if the ratios are constants
-    reference : array whose library (NumPy or torch) and device the results have
+    dtype : type of the results if the ratios do not depend on the profiles
+    reference : array; the results have its library (NumPy or torch) and device
+    threads : number of threads; None: all processors
     """
     shape = (rows.stop - rows.start, n_columns)
     scores: list[AnyArray] = [
@@ -121,10 +126,10 @@ def _score_rows(
 def score_pairs(
     comparison: Comparison, sums: Sequence[HypothesisWeights], pairs: IntArray
 ) -> list[AnyArray]:
-    """Return the log ratios of listed trials, (n,) for each sum except the last.
+    """Return log ratios (such as LLRs) of n listed trials: one (n,) array per numerator.
 
     comparison : profiles, tests and question
-    sums : sets of weighted hypotheses; result k is the log of sum k over the last sum
+    sums : numerators, and last their common denominator: {hypothesis: log weight} each
     pairs : (n, 2) numbers of profile and test of each trial
     """
     shape = (len(pairs), 1)
@@ -157,9 +162,15 @@ def score_pairs(
 def best_profiles(
     comparison: Comparison, sums: Sequence[HypothesisWeights], top: int
 ) -> tuple[IntArray, FloatArray]:
-    """Return the profiles with the highest LLRs for each test, best first: numbers and LLRs, (tests, top) each.
+    """Return the profiles with the highest LLRs for each test, best first.
 
-    Memory holds one band of rows of the score matrix at a time.
+    The score matrix is computed in bands of rows, so that it is never stored as a whole.
+
+    comparison : profiles, tests and question
+    sums : numerator and denominator of the LLR, {hypothesis: log weight} each
+    top : number of profiles per test
+    return : numbers of the profiles and their LLRs, (tests, top) each; -1 and minus infinity if
+        there are fewer profiles
     """
     best = BestRows(comparison.shape[1], top)
     reference = comparison.reference
@@ -185,12 +196,12 @@ def best_profiles(
 def log_likelihoods(
     comparison: Comparison, hypotheses: Sequence[Hypothesis], pairs: IntArray | None = None
 ) -> LogLikelihoods:
-    """Return float64 log-likelihoods of hypotheses, relative to the last hypothesis, which gets zeros.
+    """Return the log-likelihood of each hypothesis minus that of the last hypothesis, in float64.
 
     comparison : profiles and tests
-    hypotheses : at least one
-    pairs : (n, 2) numbers of profile and test; None: the whole matrix
-    return : {hypothesis: (profiles, tests), or (n,) for pairs}
+    hypotheses : at least one hypothesis; the last one gets zeros
+    pairs : (n, 2) numbers of the profile and the test of n trials; None: all pairs
+    return : {hypothesis: (n,), or (profiles, tests) for all pairs}
     """
     *others, last = hypotheses
     shape = comparison.shape if pairs is None else (len(pairs),)

@@ -43,8 +43,9 @@ RowIndex = slice | AnyArray
 
 @dataclass(frozen=True)
 class OffsetSum:
-    """Log-sum over assignments of classes w that share a matrix product: for row i and column j,
-    log sum over w of exp(rows[i, w] + columns[j, w]).
+    """Log-sum over assignments w that share a matrix product, for profile i and test j.
+
+    The value is log sum over w of exp(rows[i, w] + columns[j, w]). It is added to the product.
 
     rows : (profiles, assignments) float64, at most 0
     columns : (tests, assignments) float64, at most 0
@@ -54,7 +55,7 @@ class OffsetSum:
     columns: AnyArray
 
     def block(self, rows: RowIndex, columns: RowIndex) -> AnyArray:
-        """Return the sums for every pair of some rows and some columns, (rows, columns)."""
+        """Return the log-sum for every pair of the given rows and columns, (rows, columns)."""
         a = self.rows[rows]
         b = self.columns[columns]
         xp = namespace(a)
@@ -70,12 +71,12 @@ class OffsetSum:
         return logs
 
     def pairs(self, rows: RowIndex, columns: RowIndex) -> AnyArray:
-        """Return the sums for a list of n pairs (row, column), (n,)."""
+        """Return the log-sum for n pairs of a row and a column, (n,)."""
         return _log_sum_rows(self.rows[rows] + self.columns[columns])
 
 
 def _log_sum_rows(values: AnyArray) -> AnyArray:
-    """Return the log of the sum of exponentials of every row of values (n, columns), (n,)."""
+    """Return, for each row of `values` (n, columns), the log of the sum of exponentials, (n,)."""
     if is_torch(values):
         return values.logsumexp(1)
     return log_sum([column.copy() for column in np.asarray(values).T])
@@ -83,11 +84,11 @@ def _log_sum_rows(values: AnyArray) -> AnyArray:
 
 @dataclass(frozen=True)
 class TermProduct:
-    """Pair terms (log-ratios) of one assignment of classes for P profiles and T tests: left @ right', (P, T).
+    """Sum of pair terms (log-ratios) of P profiles and T tests as a matrix product, left @ right'.
 
-    left : (P, width) factor of the profiles, one-sided terms included
-    right : (T, width) factor of the tests, one-sided terms included
-    offsets : log-sum over assignments with the same product, relative to it; None: a single
+    left : (P, width) factor of the profiles, with their one-sided terms
+    right : (T, width) factor of the tests, with their one-sided terms
+    offsets : log-sum to add if several assignments of classes share the product; None: there is one
         assignment
     """
 
@@ -96,21 +97,21 @@ class TermProduct:
     offsets: OffsetSum | None = None
 
     def block(self, rows: RowIndex, columns: RowIndex) -> AnyArray:
-        """Return the pair terms for every pair of some rows and some columns, (rows, columns)."""
+        """Return the values for every pair of the given rows and columns, (rows, columns)."""
         value = self.left[rows] @ self.right[columns].T
         if self.offsets is not None:
             value += cast(self.offsets.block(rows, columns), dtype_name(value))
         return value
 
     def pairs(self, rows: AnyArray, columns: AnyArray) -> AnyArray:
-        """Return the pair terms for a list of n pairs (row, column), (n,)."""
+        """Return the values for n pairs of a row and a column, (n,)."""
         value = _row_dots(self.left, self.right, rows, columns)
         if self.offsets is not None:
             value += cast(self.offsets.pairs(rows, columns), dtype_name(value))
         return value
 
     def rows(self, rows: slice) -> TermProduct:
-        """Return the product for some of the profiles (rows of `left`)."""
+        """Return the product restricted to a slice of the profiles (rows of `left`)."""
         offsets = self.offsets and replace(self.offsets, rows=self.offsets.rows[rows])
         return TermProduct(self.left[rows], self.right, offsets)
 
@@ -129,7 +130,7 @@ class AssignmentSum:
     def evaluate(self, value_of: Callable[[TermProduct], AnyArray]) -> AnyArray | float:
         """Return the log-sum: an array, or a number if there are no products.
 
-        value_of : function that computes the pair terms of a product
+        value_of : function that multiplies the factors of a product, for example for one block
         """
         if not self.products:
             # without any assignment the sum is 0, and its log minus infinity
@@ -138,11 +139,13 @@ class AssignmentSum:
 
 
 class LogRatios:
-    """Log ratios of sums over assignments of classes to the last sum, for two groups of profiles.
+    """Log ratios of one or more numerators to a common denominator, for two groups of profiles.
 
-    A likelihood ratio has two sums; log-likelihoods of hypotheses have one sum per hypothesis.
+    Numerators and denominator are sums over assignments of classes. A likelihood ratio has one
+    numerator. Relative log-likelihoods of hypotheses have one numerator per hypothesis but the last.
 
-    sums : at least two sums; the last is the reference
+    sums : the numerators, then the denominator
+    products : matrix products of all sums
     """
 
     def __init__(self, *sums: AssignmentSum) -> None:
@@ -156,11 +159,10 @@ class LogRatios:
 
     @property
     def product_counts(self) -> tuple[int, int] | None:
-        """Numbers of products in numerator and denominator of a simple ratio, as fast paths support
-        it; None for others.
+        """Numbers of matrix products in numerator and denominator, or None if the ratio is not simple.
 
-        A simple ratio has two sums. Only the denominator has a constant, which is 0, and no product
-        has offsets.
+        Fast implementations exist for simple ratios only. They have a single numerator, without a
+        constant; the constant of the denominator is 0; and no product has offsets.
         """
         numerator, *_, denominator = self.sums
         if len(self.sums) > 2 or numerator.constant is not None or denominator.constant != 0.0:
@@ -170,7 +172,7 @@ class LogRatios:
         return len(numerator.products), len(denominator.products)
 
     def rows(self, rows: slice) -> LogRatios:
-        """Return the ratios restricted to some rows."""
+        """Return the ratios restricted to a slice of the profiles (rows)."""
         return LogRatios(
             *(
                 replace(term_sum, products=tuple(p.rows(rows) for p in term_sum.products))
@@ -179,9 +181,9 @@ class LogRatios:
         )
 
     def ratios(self, value_of: Callable[[TermProduct], AnyArray]) -> list[AnyArray | float]:
-        """Return the log ratio of each sum, except the last, to the last sum.
+        """Return the log ratio of each numerator to the denominator: arrays, or numbers if constant.
 
-        value_of : function that returns the values of a product, for a block or for a list of pairs
+        value_of : function that multiplies the factors of a product, for a block or a list of pairs
         """
         *values, reference = [term_sum.evaluate(value_of) for term_sum in self.sums]
         if isinstance(reference, float) and reference == 0.0:
@@ -191,16 +193,16 @@ class LogRatios:
         return values
 
     def block(self, rows: RowIndex, columns: RowIndex) -> list[AnyArray | float]:
-        """Return the ratios for every pair of some rows and some columns, (rows, columns) each."""
+        """Return, per numerator, the log ratios of all pairs of these rows and columns, (rows, columns)."""
         return self.ratios(lambda product: product.block(rows, columns))
 
     def pairs(self, rows: AnyArray, columns: AnyArray) -> list[AnyArray | float]:
-        """Return the ratios for a list of n pairs (row, column), (n,) each."""
+        """Return, per numerator, the log ratios of n pairs of a row and a column, (n,)."""
         return self.ratios(lambda product: product.pairs(rows, columns))
 
 
 def _row_dots(left: AnyArray, right: AnyArray, rows: AnyArray, columns: AnyArray) -> AnyArray:
-    """Return the dot products of rows of `left` with rows of `right`, (n,).
+    """Return the dot product of left[rows[i]] and right[columns[i]] for each i, (n,).
 
     rows, columns : (n,) row numbers in `left` and in `right`
     """
@@ -220,12 +222,12 @@ def _row_dots(left: AnyArray, right: AnyArray, rows: AnyArray, columns: AnyArray
 
 
 def log_sum(arrays: Sequence[AnyArray], constant: float | None = None) -> AnyArray:
-    """Return log(sum of exp(arrays) + exp(constant)), elementwise.
+    """Return the elementwise log(sum over arrays a of exp(a) + exp(constant)).
 
-    NumPy arrays are overwritten, because all passes work in place.
+    NumPy arrays are overwritten.
 
-    arrays : at least one, of equal shapes
-    constant : number; None: no constant
+    arrays : at least one array, all of the same shape
+    constant : number; None: no constant in the sum
     """
     # a single term needs no exponentials; this is the usual case of one-view models
     first = arrays[0]
@@ -280,9 +282,9 @@ def log_sum(arrays: Sequence[AnyArray], constant: float | None = None) -> AnyArr
 def fill_matrix(
     log_ratios: LogRatios, outs: Sequence[AnyArray], threads: int | None = None
 ) -> None:
-    """Write the ratios of all rows and columns, block by block.
+    """Write the log ratios of all rows and columns into arrays, block by block.
 
-    outs : (rows, columns) array for each sum except the last
+    outs : one (rows, columns) array per numerator
     threads : number of threads; None: all processors
     """
     n_rows, n_columns = outs[0].shape
@@ -331,11 +333,11 @@ class BestRows:
         self.scores: FloatArray = np.full((n_columns, top), -np.inf)
 
     def add(self, scores: AnyArray, rows: IntArray, columns: RowIndex = slice(None)) -> None:
-        """Update the best rows of some columns with further rows.
+        """Compare further rows of the score matrix with the best rows so far.
 
         scores : (rows, columns) scores of the further rows
-        rows : (rows,) their row numbers
-        columns : the columns to update
+        rows : (rows,) row numbers of the further rows
+        columns : the columns that `scores` covers
         """
         values = to_host(scores).T
         top = self.numbers.shape[1]
@@ -347,11 +349,11 @@ class BestRows:
         self.merge(rows[positions], values, columns)
 
     def merge(self, numbers: IntArray, scores: FloatArray, columns: RowIndex = slice(None)) -> None:
-        """Update the best rows of some columns with n candidates per column.
+        """Compare n candidates per column with the best rows so far.
 
         numbers : (columns, n) row numbers of the candidates
-        scores : (columns, n) their scores
-        columns : the columns to update
+        scores : (columns, n) scores of the candidates
+        columns : the columns that `numbers` and `scores` cover
         """
         all_scores = np.concatenate([self.scores[columns], scores], axis=1)
         # a stable sort, so that equal scores keep the order of the profiles whatever the bands are
@@ -362,6 +364,9 @@ class BestRows:
 
 
 def row_bands(n_rows: int, n_columns: int, min_rows: int = 1) -> list[slice]:
-    """Divide the rows of a matrix into slices of at most `BAND_NUMBERS` elements, but at least `min_rows` rows."""
+    """Divide the rows of a matrix into consecutive slices.
+
+    A slice has at most `BAND_NUMBERS` elements, but at least `min_rows` rows unless it is the last.
+    """
     step = max(min_rows, BAND_NUMBERS // max(n_columns, 1))
     return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
