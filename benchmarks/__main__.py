@@ -18,6 +18,7 @@ BENCHMARKS = {
     "joint": "joint",
     "scoring": "scoring",
     "certified": "certified_search",
+    "committee": "committee",
     "scale": "scale",
     "crossed": "crossed",
     "mixed": "mixed_models",
@@ -72,6 +73,7 @@ def main(
       io       statistics of files, GB/s by format (minutes)
       intervals  how often 95 % intervals hold the truth in simulated evaluations (minutes)
       extractors  networks from elsewhere that were fetched: multiples of real time
+      committee  fit of a committee with learnt weights
       certified  certified search against FAISS alone (minutes)
       verification  stages of a verification from 3 s of sound
       startup  start of commands: CPU seconds, multiples of Python with NumPy, memory
