@@ -20,8 +20,8 @@ class Batch:
     """Consecutive vectors of a file.
 
     X : vectors, (n, D)
-    ids : (n,) ids; None if they were not requested
-    columns : the requested label columns by name, (n,) each
+    ids : ids of the vectors, (n,); None if they were not requested
+    columns : {name of a label column: labels (n,)}, for the requested columns
     """
 
     X: Numbers
@@ -34,7 +34,7 @@ class Reader(ABC):
 
     columns : names of the available label columns
     has_ids : whether the file has ids; otherwise row numbers are the ids
-    id_column : name of the column of ids; None if the format has no columns, or the file no ids
+    id_column : name of the column of ids; None for a file without ids or a format without columns
     files : paths of other files that are read too, such as the archives that a Kaldi script names
     """
 
@@ -54,15 +54,17 @@ class Reader(ABC):
 
 
 def rows_of_batch(batch_bytes: int, row_bytes: int) -> int:
-    """Return the number of rows of `row_bytes` bytes in a batch of `batch_bytes` bytes: at least 1."""
+    """Return how many rows of `row_bytes` bytes fit into a batch of `batch_bytes` bytes, at least 1."""
     return max(1, batch_bytes // max(row_bytes, 1))
 
 
 def stack_blocks(path: PathLike, blocks: Sequence[tuple[str, Numbers]]) -> Numbers:
-    """Concatenate arrays of vectors (n, D) of a file; raise `FileFormatError` if their widths D differ.
+    """Return the arrays of vectors of a file, (n_k, D) each, stacked to one array (sum of n_k, D).
+
+    Raises `FileFormatError` if their dimensions D differ.
 
     path : the file, for the error
-    blocks : (id of the first row, array) of each array
+    blocks : (id of the first vector, array) for each array
     """
     width = blocks[0][1].shape[1]
     for name, X in blocks:

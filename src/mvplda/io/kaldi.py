@@ -1,8 +1,9 @@
 """Reader and writer of Kaldi's files of vectors: archives (``.ark``, binary or text) and scripts (``.scp``).
 
-An archive contains vectors with their ids; a script lists ids with the archive and the offset of their vectors. Every
-length is checked against the size of the file before it is used. Nothing in a file is executed: an entry that is a
-command (``... |``) is an error. A path in a script is tried as it is, then relative to the folder of the script.
+An archive contains vectors with their ids; a script lists, for each id, the archive and the offset of the vector. The
+length of a vector is checked against the size of the file before the vector is read. Nothing in a file is executed: an
+entry that is a command (``... |``) is an error. A path in a script is tried as it is, then relative to the folder of
+the script.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class KaldiReader(Reader):
     Memory-mapped pages are released after every batch.
 
     path : name of the file, with or without a prefix such as ``scp:``
-    source : the file, if it was opened before
+    source : the file, if the caller has opened it already; None: it is opened here
     """
 
     def __init__(self, path: PathLike, source: OnDisk | None = None) -> None:
@@ -71,7 +72,7 @@ class KaldiReader(Reader):
             fail(self.path, "the script or archive is empty")
 
     def _of_script(self) -> Iterator[Entry]:
-        """Yield the location of each vector of a script, and open the archives that it names."""
+        """Yield the `Entry` (id, archive, offset, line) of each line of a script, and open its archives."""
         for number, line in enumerate(lines_of(self.source), 1):
             fields = line.strip().split(None, 1)
             if not fields:
@@ -96,9 +97,9 @@ class KaldiReader(Reader):
             yield name, archive, int(offset), number
 
     def _find(self, archive: str, name: str, number: int) -> str:
-        """Return the path of an archive that a script names; raise `FileNotFoundError` if it does not exist.
+        """Return the path of an archive that a script names; raise `FileNotFoundError` if it is missing.
 
-        name, number : id and line number of the entry, for the error
+        name, number : id and line number of the entry of the script, for the error
         """
         for candidate in (Path(archive), Path(self.path).parent / archive):
             with suppress(OSError, ValueError):  # raised for names that no file can have
@@ -109,7 +110,7 @@ class KaldiReader(Reader):
         )
 
     def _of_archive(self) -> Iterator[Entry]:
-        """Yield the location of each vector of an archive, from its beginning to its end."""
+        """Yield the `Entry` (id, archive, offset, number of the entry) of each vector of an archive, in order."""
         data = self.opened[self.path] = _mapped(self.source)
         offset = skip_blanks(data, 0)
         number = 0
@@ -131,14 +132,14 @@ class KaldiReader(Reader):
             offset = skip_blanks(data, end)
 
     def _describe(self, entry: Entry) -> str:
-        """Return a description of an entry for errors, with the file and the number of its line or entry."""
+        """Return the start of a message about an entry: the file, its line or entry number, and its id."""
         name, archive, offset, number = entry
         if not self.is_script:
             return f"{self.path}, entry {number} ({name!r})"
         return f"{self.path}, line {number} ({name!r} in {archive}:{offset})"
 
     def _vectors(self, entries: Sequence[Entry]) -> FloatArray:
-        """Return the vectors at these locations, (n, D)."""
+        """Return the vectors of n entries, (n, D); raise `FileFormatError` if they differ in dimension."""
         blocks: list[tuple[str, FloatArray]] = []
         for archive, group in groupby(entries, key=itemgetter(1)):
             run = list(group)
@@ -159,7 +160,9 @@ class KaldiReader(Reader):
 
 
 def read_entry(data: Buffer, offset: int, description: str) -> tuple[FloatArray, int]:
-    """Return the vector or matrix at an offset in bytes, binary or text, and the offset after it.
+    """Return the vector (D,) or matrix (rows, columns) at a byte offset, and the offset after it.
+
+    The entry may be binary, after the mark ``\\0B``, or text in brackets.
 
     description : file and entry, for errors
     """
@@ -169,7 +172,11 @@ def read_entry(data: Buffer, offset: int, description: str) -> tuple[FloatArray,
 
 
 def read_binary(data: Buffer, offset: int, description: str) -> tuple[FloatArray, int]:
-    """Return the binary vector or matrix at an offset, without Kaldi's mark before it, and the offset after it."""
+    """Return the binary vector or matrix at a byte offset, and the offset after it.
+
+    offset : position after the mark ``\\0B`` of binary entries
+    description : file and entry, for errors
+    """
     match = HEADER.match(data, offset)
     if match is None:
         actual = bytes(data[offset : offset + 5])
@@ -193,7 +200,10 @@ def read_binary(data: Buffer, offset: int, description: str) -> tuple[FloatArray
 
 
 def read_text(data: Buffer, offset: int, description: str) -> tuple[FloatArray, int]:
-    """Return the vector or matrix in brackets, as text, at an offset, and the offset after it."""
+    """Return the vector or matrix that is written as text in brackets at a byte offset, and the offset after it.
+
+    description : file and entry, for errors
+    """
     match = BRACKETS.match(data, offset)
     if match is None:
         start = bytes(data[offset : offset + 10])
@@ -209,9 +219,10 @@ def read_text(data: Buffer, offset: int, description: str) -> tuple[FloatArray, 
 
 
 def _vector_header(data: Buffer, offset: int) -> tuple[bytes, int] | None:
-    """Return the type (b"F" or b"D") and the size in bytes, with its header, of the binary vector at an offset.
+    """Return the type (b"F" or b"D") of the binary vector at a byte offset, and its size in bytes.
 
-    Return None if there is no binary vector, or an empty one.
+    The size includes the mark ``\\0B`` and the header. Returns None if the entry is not a binary vector with at least
+    one number.
     """
     match = HEADER.match(data, offset + 2)
     if match is None or match[2] is None or data[offset : offset + 2] != BINARY:
@@ -223,7 +234,10 @@ def _vector_header(data: Buffer, offset: int) -> tuple[bytes, int] | None:
 
 
 def _gather_equal(data: Buffer, offsets: Sequence[int]) -> FloatArray | None:
-    """Return the binary vectors at these offsets, (n, D); None if they are not binary or differ in type or width."""
+    """Return the binary vectors at n byte offsets, (n, D).
+
+    Returns None if an entry is not a binary vector, or if the vectors differ in type or dimension.
+    """
     head = _vector_header(data, offsets[0])
     if head is None or max(offsets) + head[1] > len(data):
         return None
@@ -237,7 +251,7 @@ def _gather_equal(data: Buffer, offsets: Sequence[int]) -> FloatArray | None:
 
 
 def _mapped(source: OnDisk) -> Buffer:
-    """Return the bytes of a file, memory-mapped unless it is empty."""
+    """Return the bytes of a file as a memory map; an empty file, which cannot be mapped, gives b""."""
     if os.stat(source.file).st_size == 0:
         return b""  # an empty file cannot be mapped
     with open(source.file, "rb") as file:
@@ -252,10 +266,10 @@ def skip_blanks(data: Buffer, offset: int) -> int:
 
 
 def write_kaldi(path: PathLike, files: Sequence[Path], ids: Names, X: Vectors) -> None:
-    """Write a binary archive and, if there is a second file, its script.
+    """Write a binary archive and, for the name of a script, also the script.
 
-    path : name of the output, from which the name of the archive in the script follows
-    files : files to write, in the order of `kaldi_files`; they may be temporary files, which are renamed later
+    path : output that the user named, such as ``x.scp``; the script refers to the archive ``x.ark`` beside it
+    files : files to write, in the order of `kaldi_files`; they may be temporary files that the caller renames later
     ids, X : ids (n,) and vectors (n, D)
     """
     archive = kaldi_files(path)[0]
@@ -270,7 +284,7 @@ def write_kaldi(path: PathLike, files: Sequence[Path], ids: Names, X: Vectors) -
 
 
 def binary_array(array: FloatArray) -> bytes:
-    """Return a vector or matrix as bytes in Kaldi's binary format, without Kaldi's mark before it."""
+    """Return a vector or matrix as bytes in Kaldi's binary format, without the mark ``\\0B`` before it."""
     kind = "F" if array.dtype == np.float32 else "D"
     sizes = b"".join(b"\4" + struct.pack("<i", size) for size in array.shape)
     numbers = array.astype(FLOATS[kind.encode()]).tobytes()

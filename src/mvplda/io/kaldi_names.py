@@ -24,7 +24,10 @@ def is_kaldi(path: PathLike) -> bool:
 
 
 def parse_name(path: PathLike) -> tuple[str, bool]:
-    """Return the path in a name such as ``ark:x``, ``scp:x`` or ``x.scp``, and whether it is that of a script."""
+    """Return the path in a name such as ``ark:x``, ``scp:x`` or ``x.scp``, and whether the file is a script.
+
+    Raises `ParameterError` if a prefix is followed by nothing, or by a command (``... |``).
+    """
     match = PREFIX.fullmatch(str(path))
     if match is None:
         return str(path), suffix_of(path) == ".scp"
@@ -38,12 +41,15 @@ def parse_name(path: PathLike) -> tuple[str, bool]:
 
 
 def looks_like_archive(head: bytes) -> bool:
-    """Return whether the first bytes of a file are those of a Kaldi archive; otherwise it may be a script."""
+    """Return whether the first bytes of a file look like a Kaldi archive: an id, then a binary mark or a bracket."""
     return re.match(rb"\s*\S+[ \t]+(\0B|\[)", head) is not None
 
 
 def kaldi_files(path: PathLike) -> list[Path]:
-    """Return the files to write for a name: the archive and, if the name is that of a script, also the script."""
+    """Return the files to write for a name: the archive for ``x.ark``, archive and script for ``x.scp``.
+
+    Raises `ParameterError` for standard output and for archives of text (``ark,t:``).
+    """
     name, is_script = parse_name(path)
     if name == STANDARD or str(path).startswith("ark,t:"):
         raise ParameterError(

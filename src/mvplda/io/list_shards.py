@@ -1,7 +1,7 @@
 """Trial lists and scores in Parquet files: columns enrol, test and, if known, kind and score.
 
-Each distinct id or kind is stored once, with an integer code per trial. A list of ten million trials therefore takes a
-few bytes per trial, and is read without handling text per trial.
+Each distinct id or kind is stored once, and each trial has an integer code for it. A trial therefore takes a few bytes,
+and reading a list of ten million trials converts only its distinct texts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ Arrow = Any
 
 
 def write_columns(path: PathLike, columns: Mapping[str, Any]) -> None:
-    """Write columns of coded text (`Coded`) or numbers to a Parquet file, atomically."""
+    """Write columns to a Parquet file, atomically.
+
+    columns : {name: coded text (`Coded`) or numbers, (n,)}
+    """
     arrow = need("pyarrow")
     arrays = {}
     for name, column in columns.items():
@@ -51,8 +54,8 @@ def read_columns_of(
 ) -> list[Coded | FloatArray | None]:
     """Return the requested columns of a Parquet file, (n,) each; None in place of a missing column.
 
-    roles : usual names of each requested column, such as `mvplda.io.tables.ENROL`. The column of `SCORE` is returned as
-        numbers, other columns as coded text
+    roles : for each requested column, the names that it may have, such as `mvplda.io.tables.ENROL`. The column for
+        `SCORE` is returned as numbers, other columns as coded text
     """
     header = column_names(path)
     chosen = [column_of(header, role) for role in roles]
@@ -76,7 +79,10 @@ def read_columns_of(
 
 
 def _coded(path: PathLike, column: Arrow) -> Coded:
-    """Return an Arrow column of text as `Coded`; only distinct texts are converted to Python objects."""
+    """Return an Arrow column of text as `Coded`; only distinct texts are converted to Python objects.
+
+    path : the file, for the error about an id that is too long
+    """
     arrow = need("pyarrow")
     if not arrow.types.is_dictionary(column.type):
         column = column.dictionary_encode()
@@ -93,7 +99,12 @@ def _coded(path: PathLike, column: Arrow) -> Coded:
 
 
 def _numbers(path: PathLike, column: Arrow) -> FloatArray:
-    """Return an Arrow column of scores as a float32 or float64 array; raise `FileFormatError` for text or NaN."""
+    """Return an Arrow column of scores as an array (n,); float32 stays float32, other numbers become float64.
+
+    Raises `FileFormatError` if the column contains text or NaN.
+
+    path : the file, for the error
+    """
     values = column.to_numpy()
     if values.dtype.kind not in "fiu":
         fail(path, f"expected a column of numbers as scores; got {column.type}")
@@ -106,9 +117,11 @@ def _numbers(path: PathLike, column: Arrow) -> FloatArray:
 
 
 def read_pairs(path: PathLike, third: Sequence[str]) -> list[Any]:
-    """Return three columns of a Parquet file: models, tests, and kinds or scores; a missing column of kinds is None.
+    """Return the models, the tests, and the kinds or scores of the trials in a Parquet file, (n,) each.
 
-    third : usual names of the third column, `mvplda.io.tables.KIND` or `SCORE`
+    A missing column of kinds gives None; any other missing column raises `FileFormatError`.
+
+    third : names that the third column may have: `mvplda.io.tables.KIND` or `SCORE`
     """
     header = column_names(path)
     for role in (ENROL, TEST, *([SCORE] if third is SCORE else [])):

@@ -16,7 +16,10 @@ from .streams import BLANKS, OnDisk, as_names, check_ids, fail, lines_of, write_
 def read_map(
     path: PathLike, expected: str = "'id value'", *, commas: bool = False
 ) -> dict[str, str]:
-    """Read a map such as ``utt2spk`` as {id: value}; each line has an id, a blank, and a value up to its end.
+    """Read a map such as ``utt2spk`` as {id: value}; each line has an id, a blank and a value.
+
+    The value may contain blanks: it extends to the end of the line. Raises `FileFormatError` for an id without a
+    value, a repeated id and an empty file.
 
     expected : description of a line, for errors
     commas : whether commas separate fields like blanks
@@ -42,7 +45,9 @@ Groups = dict[str, tuple[str, ...]]
 
 
 def read_groups(path: PathLike, *, commas: bool = False) -> Groups:
-    """Read groups such as ``spk2utt`` or an enrolment list; each line has a name and its ids, separated by blanks.
+    """Read groups such as ``spk2utt`` or an enrolment list as {name: ids}.
+
+    Each line has a name and its ids, separated by blanks.
 
     commas : whether commas separate fields like blanks
     """
@@ -53,7 +58,10 @@ def read_groups(path: PathLike, *, commas: bool = False) -> Groups:
 
 
 def write_map(path: PathLike, values: Mapping[str, object]) -> None:
-    """Write a map as lines ``id value``, atomically; raise `LabelError` for an id or value that a line cannot hold."""
+    """Write a map as lines ``id value``, atomically.
+
+    Raises `LabelError` for an id or value that cannot be part of a line, such as empty text.
+    """
     texts = list(map(str, values.values()))
     for text in texts:
         if not text or text.strip(BLANKS) != text or "\n" in text or "\0" in text:
@@ -67,8 +75,8 @@ def write_map(path: PathLike, values: Mapping[str, object]) -> None:
 def read_labels(paths: Mapping[str, PathLike], ids: Iterable[object]) -> dict[str, Labels]:
     """Read the labels of each view, in the order of the ids.
 
-    An id that a file does not list has the label None, with a warning; if a file lists none of the ids, `LabelError`
-    is raised.
+    An id that a file does not list gets the label None, and a warning counts such ids. `LabelError` is raised if a
+    file lists none of the ids.
 
     Parameters
     ----------

@@ -98,7 +98,10 @@ class _Graph:
         self.inputs: list[Proto] = []
 
     def input(self, name: str, shape: list[str | int]) -> Traced:
-        """Add a float32 input with this name and shape, and return it in float64; axes with a name have any length."""
+        """Add a float32 input to the graph, and return it converted to float64.
+
+        shape : length of each axis; a name stands for an axis of any length
+        """
         real = self.onnx.TensorProto.FLOAT
         self.inputs.append(self.onnx.helper.make_tensor_value_info(name, real, shape))
         return Traced(self, name, int(shape[-1])).op("Cast", to=self.onnx.TensorProto.DOUBLE)
@@ -113,7 +116,7 @@ class _Graph:
         return name
 
     def model(self, notes: dict[str, str]) -> Proto:
-        """Return the checked ONNX model with these notes as its metadata."""
+        """Return the ONNX model of the graph, checked by onnx, with `notes` as its metadata."""
         from .. import __version__
 
         helper = self.onnx.helper
@@ -150,7 +153,7 @@ class Traced:
     def op(
         self, kind: str, *operands: Traced | ArrayLike, width: int = 0, **options: Any
     ) -> Traced:
-        """Add a node to the graph, and return its output.
+        """Add a node for an operation on this array to the graph, and return the output of the node.
 
         kind : name of the ONNX operator
         operands : inputs after this array; arrays with values become constants
@@ -239,9 +242,9 @@ class Traced:
 
 
 def _evidence(x: Any, scorer: Bundle | BaseScorer) -> Any:
-    """Return the evidence of raw vectors x (n, D), whose sum over its vectors is a profile.
+    """Return the evidence of raw vectors x (n, D), (n, r): the projections that scorers compare.
 
-    The evidence of a committee is that of all its experts side by side.
+    A profile is the sum of the evidence of its vectors. For a committee, the evidence of its experts is concatenated.
     """
     if isinstance(scorer, Bundle):
         for _, step in scorer._steps():
@@ -276,7 +279,7 @@ def _preprocess(x: Traced, step: Step) -> Traced:
 def _ratio(enrol: Any, test: Any, enrolled: int, bundle: Bundle, question: Question) -> Traced:
     """Return the LLRs (profiles, tests), calibrated if the bundle has a calibration for the question.
 
-    enrol : evidence of the profiles, summed over `enrolled` vectors each, (profiles, r)
+    enrol : evidence of the profiles, summed over `enrolled` vectors each, (profiles, r) with r numbers per vector
     test : evidence of the tests, (tests, r)
     """
     pair_terms = bundle.fitted_scorer.pair_terms()

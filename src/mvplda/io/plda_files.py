@@ -100,7 +100,9 @@ def read_kaldi_plda(path: PathLike, *, view: str = "class") -> PLDA:
 
 
 def _model_of(path: PathLike, transform: Transform, view: str) -> PLDA:
-    """Return the model of a transform; raise `FileFormatError` if psi has no positive or a clearly negative number.
+    """Return the PLDA model that Kaldi's transform stands for; the module's docstring has the formulas.
+
+    Raises `FileFormatError` if no variance in psi is positive, or if one is negative by more than rounding.
 
     path : file of the transform, for errors
     view : name of the model's view
@@ -168,7 +170,9 @@ def read_pyannote(folder: PathLike, *, view: str = "speaker") -> Bundle:
 
 
 def write_pyannote(folder: PathLike, bundle: Bundle) -> None:
-    """Write a model as the files xvec_transform.npz and plda.npz of pyannote.audio's VBx, both or none.
+    """Write a model as the files xvec_transform.npz and plda.npz of pyannote.audio's VBx.
+
+    If an error occurs, neither file is written or changed.
 
     Parameters
     ----------
@@ -200,9 +204,12 @@ def write_pyannote(folder: PathLike, bundle: Bundle) -> None:
 
 
 def _skip_token(path: PathLike, data: bytes, offset: int, token: bytes) -> int:
-    """Return the offset after a token and the blank that follows it; raise `FileFormatError` if it is missing.
+    """Return the byte offset after a token such as ``<Plda>`` and after one blank, if a blank follows it.
 
-    offset : position in `data` from which the token is expected, after blanks
+    Raises `FileFormatError` if the token is missing.
+
+    path : file of `data`, for the error
+    offset : position in `data`; blanks from here to the token are skipped
     """
     start = skip_blanks(data, offset)
     end = start + len(token)
@@ -216,7 +223,7 @@ def _skip_token(path: PathLike, data: bytes, offset: int, token: bytes) -> int:
 
 
 def transform_of(model: object) -> Transform:
-    """Return a fitted model with one view in Kaldi's form; the formulas are in the module's docstring."""
+    """Return the mean, matrix and variances of Kaldi's ``<Plda>`` for a fitted model with one view."""
     if not isinstance(model, MultiviewPLDA):
         raise ParameterError(f"expected a PLDA model; got {type(model).__name__}")
     if not hasattr(model, "loadings_"):

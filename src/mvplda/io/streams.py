@@ -50,9 +50,9 @@ def fail(path: PathLike, reason: str, line: int | None = None) -> NoReturn:
 
 @contextmanager
 def wrap_reader_errors(path: PathLike, expected: str) -> Iterator[None]:
-    """Return a context that turns the errors of a library about a damaged file into a `FileFormatError`.
+    """Return a context in which the errors of other libraries about a damaged file become `FileFormatError`.
 
-    Errors of this package, and of a missing or unreadable file, are passed on unchanged.
+    Errors of this package, `FileNotFoundError` and `PermissionError` stay unchanged.
 
     path : the file, for the error
     expected : description of the expected format; the error also names the actual one if the first bytes show it
@@ -183,7 +183,10 @@ def _check_text(path: PathLike, block: bytes, first: int) -> None:
 
 
 def filled_lines(source: OnDisk, count: int) -> list[bytes]:
-    """Return the first `count` lines that are not blank, or fewer; raise `FileFormatError` if there are none."""
+    """Return the first `count` lines that are not blank, or all such lines if there are fewer.
+
+    Raises `FileFormatError` if there are none.
+    """
     lines = list(islice((line for line in lines_of(source) if line.strip()), count))
     if not lines:
         fail(source.name, "the file is empty")
@@ -191,7 +194,7 @@ def filled_lines(source: OnDisk, count: int) -> list[bytes]:
 
 
 def as_text(value: object) -> str:
-    """Return a field of a line (bytes), or an id of another type, as text."""
+    """Return a value as text: bytes, such as a field of a line, are decoded as UTF-8."""
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
@@ -215,7 +218,7 @@ def as_names(path: PathLike, fields: Iterable[object]) -> Names:
 
 
 def check_ids(names: Iterable[object]) -> list[str]:
-    """Return ids as text; raise `LabelError` for an id that cannot be written: empty, too long, or with a blank."""
+    """Return ids as text; raise `LabelError` for an id that is empty, too long, or contains a blank."""
     texts = list(map(str, names))
     for text in texts:
         if not text or len(text) > LONGEST_ID or UNWRITABLE.search(text):
@@ -236,7 +239,7 @@ def write_text(path: PathLike, lines: Iterable[str]) -> None:
 
 
 def repeated(names: Iterable[object]) -> tuple[int, object | None]:
-    """Return the number of entries that repeat an earlier one, and the first repeated entry."""
+    """Return how many values repeat an earlier one, and the first value that is repeated; (0, None) if none is."""
     counts = Counter(names)
     duplicates = (name for name, count in counts.items() if count > 1)
     return counts.total() - len(counts), next(duplicates, None)

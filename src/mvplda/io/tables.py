@@ -46,16 +46,22 @@ def normalised_name(name: str) -> str:
 
 
 def column_of(header: Sequence[str], names: Sequence[str]) -> int | None:
-    """Return the index of the column of a header that has one of the usual names, or None.
+    """Return the index of the column of a header with one of the given names; None if there is none.
 
-    names : usual names as `normalised_name` returns them, the preferred one first
+    names : names that the column may have, as `normalised_name` returns them, the preferred one first
     """
     normalised = list(map(normalised_name, header))
     return next((normalised.index(name) for name in names if name in normalised), None)
 
 
 def required_column(path: PathLike, header: Sequence[str], names: Sequence[str]) -> int:
-    """Return the index of the column that has one of the usual names; raise `FileFormatError` if there is none."""
+    """Return the index of the column of a header with one of the given names.
+
+    Raises `FileFormatError` if there is none.
+
+    path : file of the header, for the error
+    names : names that the column may have, as `normalised_name` returns them
+    """
     index = column_of(header, names)
     if index is None:
         expected = " or ".join(names[:4])
@@ -72,9 +78,9 @@ Row = tuple[int, Column]
 def column_blocks(
     source: OnDisk, widths: Sequence[int], expected: str, commas: bool = False
 ) -> Iterator[Columns]:
-    """Yield the fields of a text file with blanks between fields, by column, a block of rows at a time.
+    """Yield blocks of the lines of a text file, split at blanks: the fields of each column, and line numbers.
 
-    widths : allowed numbers of fields per line; all lines must have the same number
+    widths : numbers of fields that a line may have; all lines must have the same number
     expected : description of a line, for errors
     commas : whether commas separate fields like blanks
     """
@@ -84,7 +90,8 @@ def column_blocks(
 def table_blocks(source: OnDisk) -> tuple[list[str], Iterator[Columns]]:
     """Return the column names of a text table, and an iterator over blocks of its rows.
 
-    Fields are separated by commas, tabs or blanks; the first line shows by which.
+    The first line shows whether commas, tabs or blanks separate the fields. A block has the fields of each column,
+    and the line number of each row.
     """
     separator = _separator(source)
     rows = _split_rows(source)
@@ -106,16 +113,16 @@ def _separator(source: OnDisk) -> str | None:
 
 
 def is_table(source: OnDisk, *required: Sequence[str]) -> bool:
-    """Return whether the first line of a file contains a usual name of every required column.
+    """Return whether the first line of a file is a header with all required columns.
 
-    required : usual names of each required column, such as `ENROL`
+    required : for each required column, the names that it may have, such as `ENROL`
     """
     header = filled_lines(source, 1)[0].decode().split(_separator(source))
     return all(column_of(header, names) is not None for names in required)
 
 
 def read_table(source: OnDisk) -> tuple[list[str], list[list[str]]]:
-    """Return the column names of a text table, and the texts of each column."""
+    """Return the column names of a text table, and for each column the list of its fields as text."""
     header, blocks = table_blocks(source)
     columns = zip(*(fields for fields, _ in blocks), strict=True)
     return header, [list(map(as_text, chain.from_iterable(column))) for column in columns]
@@ -124,9 +131,11 @@ def read_table(source: OnDisk) -> tuple[list[str], list[list[str]]]:
 def _blocks(
     path: PathLike, rows: Iterator[Row], widths: Sequence[int], expected: str
 ) -> Iterator[Columns]:
-    """Yield blocks of `TABLE_ROWS` rows by column; raise `FileFormatError` if numbers of fields differ.
+    """Yield blocks of at most `TABLE_ROWS` rows: the fields of each column, and the line numbers.
 
-    widths : allowed numbers of fields per row
+    Raises `FileFormatError` if rows differ in their number of fields, or if there is no row.
+
+    widths : numbers of fields that a row may have
     expected : description of a row, for errors
     """
     width = 0
@@ -142,7 +151,7 @@ def _blocks(
 
 
 def _split_rows(source: OnDisk, commas: bool = False) -> Iterator[Row]:
-    """Yield the lines of a file that are not blank, split at blanks (and commas)."""
+    """Yield (line number, fields) of each line that is not blank, split at blanks, with `commas` also at commas."""
     for number, line in enumerate(lines_of(source, commas), 1):
         fields = line.split()
         if fields:
@@ -150,7 +159,7 @@ def _split_rows(source: OnDisk, commas: bool = False) -> Iterator[Row]:
 
 
 def _csv_rows(source: OnDisk, separator: str) -> Iterator[Row]:
-    """Yield the rows of a CSV file that are not empty, split at a separator outside of quotes."""
+    """Yield (line number, fields) of each row of a CSV file that is not empty, split at a separator outside quotes."""
     texts = (line.decode() + "\n" for line in lines_of(source))
     reader = csv.reader(texts, delimiter=separator, strict=True, skipinitialspace=True)
     try:
@@ -164,7 +173,9 @@ def _csv_rows(source: OnDisk, separator: str) -> Iterator[Row]:
 
 
 def as_numbers(path: PathLike, values: Column, lines: Sequence[int], role: str) -> Array:
-    """Return a column of a table as numbers (n,); raise `FileFormatError` for a field that is not a number, or NaN.
+    """Return a column of a table as numbers (n,).
+
+    Raises `FileFormatError` for a field that is NaN or not a number.
 
     path : the table, for the error
     lines : line number of each field
@@ -201,7 +212,10 @@ def rows_of(*columns: Values) -> Iterator[tuple[Values, ...]]:
 
 
 def write_table(path: PathLike, columns: Mapping[str, Values]) -> None:
-    """Write columns, by their names in the header, as a CSV file, atomically."""
+    """Write a CSV file with a header, atomically.
+
+    columns : {name in the header: values of the column}
+    """
     rows = rows_of(*columns.values())
     texts = ([v if isinstance(v, str) else repr(v) for v in row] for row in rows)
     with atomic_write(path) as (scratch,), scratch.open("w", encoding="utf-8", newline="") as file:
@@ -227,7 +241,10 @@ class Coder:
         self.blocks.append(np.fromiter(map(self.table.__getitem__, fields), np.int32, len(fields)))
 
     def result(self, path: PathLike) -> Coded:
-        """Return the column and release its blocks; `path` is the file, for the error about an id that is too long."""
+        """Return the whole column as coded text, and free the blocks; nothing can be added afterwards.
+
+        path : the file, for the error about an id that is too long
+        """
         codes = np.concatenate(self.blocks)
         self.blocks.clear()
         return Coded(as_names(path, self.table), codes)

@@ -96,7 +96,7 @@ class Trials:
         return len(self.enrol)
 
     def __getitem__(self, rows: Any) -> Trials:
-        """Return the trials with these row numbers, or with True in a mask (n,)."""
+        """Return the trials that `rows` selects: indices, a slice, or a mask (n,)."""
         kind = None if self.kind is None else self.kind[rows]
         return Trials(self.enrol[rows], self.test[rows], kind)
 
@@ -190,7 +190,7 @@ def read_trials(path: PathLike) -> Trials:
 
 
 def _read_parquet_trials(path: PathLike) -> Trials:
-    """Read a trial list in Parquet."""
+    """Read a trial list from a Parquet file; without a column of kinds, the kinds are unknown."""
     enrol, test, kind = list_shards.read_pairs(path, KIND)
     if kind is None:
         return Trials(enrol, test)
@@ -214,7 +214,10 @@ def _checked_kinds(path: PathLike, kinds: Coded, lines: Sequence[int] = ()) -> C
 
 
 def read_scores(path: PathLike) -> Scores:
-    """Read scores of trials from a file, a pipe or ``-`` (standard input); the format is detected."""
+    """Read scores of trials from a file, a pipe or ``-`` (standard input); the format is detected.
+
+    Raises `FileFormatError` with the line number of a line that cannot be read.
+    """
     if suffix_of(path) == PARQUET_SUFFIX:
         return Scores(*list_shards.read_pairs(path, SCORE))
     source = OnDisk(path)
@@ -236,15 +239,12 @@ def _read_pairs(
     third: Sequence[str],
     add: Callable[[Sequence[Any], Sequence[int]], None],
 ) -> tuple[Coded, Coded]:
-    """Read the models and tests of a list of trials or scores, and pass its third column on.
+    """Return the models and the tests of a list of trials or scores, and call `add` with its third column.
 
     format : a format of `LINES`, "rsr2015" or "table"
-    third : usual names of the third column (kind or score) in a table
-    add : function that is called with each block of the third column, if there is one, and its line numbers
-
-    Returns
-    -------
-    models, tests
+    third : names that the third column (kind or score) of a table may have
+    add : function that is called once per block of rows with the fields of the third column and their line numbers;
+        it is not called if there is no third column
     """
     path = source.name
     enrol_column, test_column = 0, 1
@@ -336,7 +336,10 @@ def write_scores(path: PathLike, scores: Scores) -> None:
 
 
 def _write(path: PathLike, columns: Mapping[str, Any]) -> None:
-    """Write columns by their names in the format of the path's suffix; text lines in Kaldi's format have no names."""
+    """Write columns as Parquet or CSV by the suffix of the path, otherwise as lines in Kaldi's format.
+
+    columns : {name: values}; lines in Kaldi's format have no header, so the names are not written
+    """
     if suffix_of(path) == PARQUET_SUFFIX:
         list_shards.write_columns(path, columns)
         return
@@ -363,15 +366,15 @@ class Matched(NamedTuple):
 
 
 def rows_in(names: Names, table: Sequence[str]) -> IntArray:
-    """Return the index of each name in `table`, (n,); -1 for names that it lacks."""
+    """Return the index in `table` of each name, (n,); -1 for a name that is not in `table`."""
     row_of = {name: row for row, name in enumerate(table)}
     return np.array([row_of.get(name, -1) for name in names.tolist()], dtype=np.int64)
 
 
 def match(trials: Trials, scores: Scores) -> Matched:
-    """Find the score of each trial of a list, by the ids of model and test.
+    """Return the score of each trial of a list, found by the ids of model and test.
 
-    Raises `LabelError` for a trial without a score, with two different scores, or with two kinds.
+    Raises `LabelError` for a trial without a score, with two different scores, or with two different kinds.
 
     Parameters
     ----------
@@ -406,10 +409,10 @@ def match(trials: Trials, scores: Scores) -> Matched:
 
 
 def _check_rows(rows: Trials | Scores, wrong: BoolArray, message: str) -> None:
-    """Raise `LabelError` if any row is wrong.
+    """Raise `LabelError` with a message if any trial is wrong.
 
-    wrong : mask of the wrong rows, (n,)
-    message : text with two placeholders, for the number of wrong rows and for the ids of the first
+    wrong : mask of the wrong trials, (n,)
+    message : text with two placeholders ``{}``: the number of wrong trials, and the ids of the first of them
     """
     if wrong.any():
         first = int(wrong.argmax())

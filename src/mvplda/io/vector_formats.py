@@ -38,7 +38,7 @@ GUESSED_WIDTH = 512
 
 
 def usual_name(names: Sequence[str], usual: Sequence[str]) -> str | None:
-    """Return the name among `names` that is one of the usual names, or None.
+    """Return the first of `names` with one of the usual spellings; None if there is none.
 
     usual : usual names as `normalised_name` returns them, the preferred one first
     """
@@ -47,7 +47,7 @@ def usual_name(names: Sequence[str], usual: Sequence[str]) -> str | None:
 
 
 def column_or_only(names: Sequence[str], usual: Sequence[str]) -> str | None:
-    """Return the only name, or else the name that is one of the usual names, or None."""
+    """Return the name in a list of one; of several names, return the result of `usual_name`."""
     if len(names) == 1:
         return names[0]
     return usual_name(names, usual)
@@ -90,7 +90,7 @@ class ArrayStream:
         self._first = 0
 
     def rows(self, count: int) -> NDArray[Any]:
-        """Return the next `count` rows."""
+        """Return the next `count` rows, (count, ...); raise ValueError if the file ends before."""
         shape, is_fortran, _ = self.header
         if is_fortran and len(shape) > 1:
             if self._whole is None:
@@ -115,7 +115,7 @@ class ArrayStream:
         return np.frombuffer(numbers, self.header.dtype, count)
 
     def finish(self) -> None:
-        """Read to the end of the file, so that an archive compares its checksum."""
+        """Read the rest of the file: a zip archive compares the checksum of an array only at its end."""
         while self.file.read(STREAM_BYTES):
             pass
 
@@ -245,7 +245,7 @@ class ParquetReader(Reader):
         self.columns = tuple(name for name in self.schema.names if name != self.key)
 
     def _open(self) -> Arrow:
-        """Open the file for reading."""
+        """Return the file as a `pyarrow.parquet.ParquetFile` that is read piece by piece."""
         # buffered streams read a row group piece by piece
         return need("pyarrow.parquet").ParquetFile(
             self.source.file,

@@ -100,14 +100,14 @@ class VectorSet:
 
     @cached_property
     def _rows(self) -> dict[str, int]:
-        """Row of the vector of each id."""
+        """Index of the vector of each id, {id: row in `X`}."""
         return {name: row for row, name in enumerate(self.ids.tolist())}
 
     def __contains__(self, name: object) -> bool:
         return name in self._rows
 
     def rows(self, ids: Iterable[object]) -> IntArray:
-        """Return the row of the vector of each id, (m,); raise `LabelError` for an id without a vector."""
+        """Return the index in `X` of the vector of each of m ids, (m,); raise `LabelError` for an unknown id."""
         names = list(map(str, ids))
         missing = [name for name in names if name not in self]
         if missing:
@@ -118,7 +118,7 @@ class VectorSet:
         return np.array([self._rows[name] for name in names], dtype=np.int64)
 
     def select(self, ids: Iterable[object]) -> VectorSet:
-        """Return the vectors of these ids, in their order; an id may occur several times."""
+        """Return the vectors of the given ids, in the order of `ids`; an id may occur several times."""
         rows = self.rows(ids)
         return VectorSet(self.ids[rows], self.X[rows], self.extractor)
 
@@ -148,10 +148,10 @@ def open_vectors(path: PathLike) -> Reader:
 
 
 def _kaldi_reader(name: PathLike, source: OnDisk | None = None) -> Reader:
-    """Return a reader of a Kaldi archive or script; its module is imported here because other formats do not need it.
+    """Return a reader of a Kaldi archive or script.
 
     name : path with or without a prefix such as ``ark:``
-    source : the file, if it was opened before
+    source : the file, if the caller has opened it already; None: the reader opens it
     """
     from .kaldi import KaldiReader
 
@@ -161,7 +161,7 @@ def _kaldi_reader(name: PathLike, source: OnDisk | None = None) -> Reader:
 def _list_in(folder: Path) -> Path:
     """Return the script of vectors in a folder: xvector.scp, ivector.scp, or the only ``.scp`` file.
 
-    Raises `FileFormatError` if there are none or several.
+    Raises `FileFormatError` if the folder has neither of the two names, and not exactly one ``.scp`` file.
     """
     for name in ("xvector.scp", "ivector.scp"):
         if (folder / name).exists():
@@ -269,7 +269,7 @@ def checked_names(path: PathLike, ids: Sequence[str] | Names, first: int = 0) ->
 
 
 def check_once(path: PathLike, names: Names) -> None:
-    """Raise `FileFormatError` if an id occurs twice, with the numbers of both entries."""
+    """Raise `FileFormatError` if an id occurs twice in a file; the message has the numbers of both entries."""
     count, duplicate = repeated(names.tolist())
     if count:
         entries = " and ".join(map(str, 1 + np.flatnonzero(names == duplicate)[:2]))
@@ -293,10 +293,10 @@ def read_columns(path: PathLike, names: Sequence[str]) -> dict[str, Labels]:
 
 
 def labels_beside(path: PathLike, views: Iterable[str]) -> dict[str, str]:
-    """Return the source of the labels of each view that is found beside vectors.
+    """Return {view: source of its labels} for the views whose labels are stored with a file of vectors.
 
-    The source is the column of the file with the name of the view; else the list utt2VIEW in its folder, utt2spk for
-    the view speaker. Views without either are left out. A stream has no labels.
+    The source is the column of the file with the name of the view, or else the path of the list utt2VIEW in the same
+    folder (utt2spk for the view speaker). Views with neither are left out; for a stream, the result is empty.
     """
     if is_stream(path):
         return {}
@@ -317,10 +317,10 @@ def labels_beside(path: PathLike, views: Iterable[str]) -> dict[str, str]:
 def read_labelled(
     path: PathLike, sources: Mapping[str, str], views: Sequence[str] = ()
 ) -> tuple[VectorSet, dict[str, Labels]]:
-    """Read the vectors of a file, and their labels (n,) by view.
+    """Return the vectors of a file, and {view: their labels (n,)}.
 
     sources : {view: name of a column of the file, or path of a list such as utt2spk}
-    views : other views, whose labels are read if `labels_beside` finds them
+    views : further views, whose labels are read from where `labels_beside` finds them, or left out
     """
     vectors = read_vectors(path)
     sources = {**labels_beside(path, views), **sources}
@@ -336,7 +336,10 @@ def read_labelled(
 
 
 def read_extractor(path: PathLike) -> str | None:
-    """Return the name of the extractor of a file of vectors, from the note ``PATH.extractor`` beside it, or None."""
+    """Return the name of the extractor that made the vectors of a file; None if it is unknown.
+
+    The name is in the note ``PATH.extractor`` beside the file. Raises `FileFormatError` if the note is not UTF-8 text.
+    """
     note = _note(main_file(path))
     if is_stream(path) or not note.is_file():
         return None
@@ -388,7 +391,7 @@ def write_vectors(path: PathLike, vectors: VectorSet, labels: LabelColumns | Non
 
 
 def check_vectors_writable(path: PathLike) -> None:
-    """Raise the error that `write_vectors` would raise for this path, so that it is reported before long work."""
+    """Check, before long work, that `write_vectors` could write to this path; raise its error otherwise."""
     check_writable(*written_files(path))
     if suffix_of(path) == ".parquet":
         need("pyarrow")
@@ -403,7 +406,10 @@ def written_files(path: PathLike) -> list[Path]:
 
 
 def _writer(path: PathLike) -> Callable[[Path, Names, Vectors, LabelColumns], None]:
-    """Return the function that writes the format of a path; raise `ParameterError` if it cannot be written."""
+    """Return the function that writes the format of a path's suffix.
+
+    Raises `ParameterError` for a suffix that is unknown or can only be read.
+    """
     format = FORMATS.get(suffix_of(path))
     if format is None or format.write is None:
         written = [suffix for suffix in SUFFIXES if suffix not in READ_ONLY]
@@ -417,7 +423,7 @@ def main_file(path: PathLike) -> PathLike:
 
 
 def _note(file: PathLike) -> Path:
-    """Return the path of the note with the extractor of a file of vectors."""
+    """Return the path of the note beside a file of vectors that contains the name of their extractor."""
     return Path(f"{file}{EXTRACTOR_SUFFIX}")
 
 
