@@ -106,7 +106,8 @@ class KaldiReader(Reader):
                 if candidate.exists():
                     return str(candidate)
         raise FileNotFoundError(
-            f"{self.path}, line {number}: the archive {archive} of {name!r} does not exist"
+            f"{self.path}, line {number}: the archive {archive} of {name!r} does not exist: correct its path, which "
+            "may be relative to the folder of the script"
         )
 
     def _of_archive(self) -> Iterator[Entry]:
@@ -179,12 +180,8 @@ def read_binary(data: Buffer, offset: int, description: str) -> tuple[FloatArray
     """
     match = HEADER.match(data, offset)
     if match is None:
-        actual = bytes(data[offset : offset + 5])
         expected = "a vector or matrix of floats (FV, DV, FM, DM), not compressed"
-        fail(
-            description,
-            f"expected {expected}; got {actual!r} (nothing if the file ends there)",
-        )
+        fail(description, f"expected {expected}; got {shown_bytes(data, offset, 5)}")
     sizes = [size for size in match.groups()[1:] if size is not None]
     shape = struct.unpack(f"<{len(sizes)}i", b"".join(sizes))
     dtype = FLOATS[match[1]]
@@ -206,8 +203,8 @@ def read_text(data: Buffer, offset: int, description: str) -> tuple[FloatArray, 
     """
     match = BRACKETS.match(data, offset)
     if match is None:
-        start = bytes(data[offset : offset + 10])
-        fail(description, f"expected numbers in brackets [ ], or a binary vector; got {start!r}")
+        actual = shown_bytes(data, offset, 10)
+        fail(description, f"expected numbers in brackets [ ], or a binary vector; got {actual}")
     rows = [line.split() for line in match[1].split(b"\n")]
     try:
         array = np.array([[float(number) for number in row] for row in rows if row])
@@ -253,9 +250,15 @@ def _gather_equal(data: Buffer, offsets: Sequence[int]) -> FloatArray | None:
 def _mapped(source: OnDisk) -> Buffer:
     """Return the bytes of a file as a memory map; an empty file, which cannot be mapped, gives b""."""
     if os.stat(source.file).st_size == 0:
-        return b""  # an empty file cannot be mapped
+        return b""
     with open(source.file, "rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def shown_bytes(data: Buffer, offset: int, count: int) -> str:
+    """Return at most `count` bytes at an offset as text for a message; "the end of the file" if there are none."""
+    actual = bytes(data[offset : offset + count])
+    return repr(actual) if actual else "the end of the file"
 
 
 def skip_blanks(data: Buffer, offset: int) -> int:

@@ -34,8 +34,8 @@ def parse_name(path: PathLike) -> tuple[str, bool]:
     name = match[2].strip()
     if not name or "|" in (name[0], name[-1]):
         raise ParameterError(
-            f"{path}: expected the path of a file after the prefix; commands are not run: write their output to a file "
-            "first"
+            f"{path}: expected the path of a file after the prefix {match[1]}: (commands are not run: write the output "
+            "of the command to a file, and pass this file)"
         )
     return name, match[1] == "scp"
 

@@ -63,13 +63,23 @@ def write_map(path: PathLike, values: Mapping[str, object]) -> None:
     Raises `LabelError` for an id or value that cannot be part of a line, such as empty text.
     """
     texts = list(map(str, values.values()))
-    for text in texts:
-        if not text or text.strip(BLANKS) != text or "\n" in text or "\0" in text:
+    for name, text in zip(values, texts, strict=True):
+        if fault := _fault_of_value(text):
             raise LabelError(
-                f"the value {text[:40]!r} cannot be written to a line: it is empty, begins or ends with a blank, or "
-                "contains a line break: rename it"
+                f"the value {text[:40]!r} of {name!r} cannot be written to a list, because it {fault}: rename it"
             )
     write_text(path, map(" ".join, zip(check_ids(values), texts, strict=True)))
+
+
+def _fault_of_value(text: str) -> str:
+    """Return why text cannot be the value of a line of a map, such as "is empty"; "" if it can."""
+    if not text:
+        return "is empty"
+    if text.strip(BLANKS) != text:
+        return "begins or ends with a blank"
+    if "\n" in text:
+        return "contains a line break"
+    return "contains a zero byte" if "\0" in text else ""
 
 
 def read_labels(paths: Mapping[str, PathLike], ids: Iterable[object]) -> dict[str, Labels]:
@@ -95,7 +105,8 @@ def read_labels(paths: Mapping[str, PathLike], ids: Iterable[object]) -> dict[st
         if missing == names != []:
             raise LabelError(
                 f"{path}, the list of labels of view {view!r}, has none of the {len(names)} ids of the vectors: the "
-                f"first id is {names[0]!r}, the list begins with {next(iter(values))!r}. Pass the list of these vectors"
+                f"first id is {names[0]!r}, the list begins with {next(iter(values))!r}. Pass the list that belongs to "
+                "these vectors"
             )
         if missing:
             warning = unlabelled_warning(view, str(path), len(missing), len(names), missing[0])

@@ -237,7 +237,8 @@ class Traced:
         if function is np.einsum and args[0] == "ij,ij->i":
             return (args[1] * args[2]).sum(1)
         raise ParameterError(
-            f"the scorer cannot be exported to ONNX: it uses the function {function.__name__}, which is not supported"
+            f"the scorer cannot be exported to ONNX: it uses the function {function.__name__}, which is not "
+            "supported; score with mvplda instead"
         )
 
 

@@ -29,7 +29,7 @@ from ..exceptions import ParameterError
 from ..models.multiview import MultiviewPLDA
 from ..models.plda import PLDA
 from ..preprocessing import pyannote_chain
-from .kaldi import binary_array, read_binary, read_text, skip_blanks
+from .kaldi import binary_array, read_binary, read_text, shown_bytes, skip_blanks
 from .kaldi_names import BINARY
 from .streams import OnDisk, fail, is_stream, read_bytes, wrap_reader_errors
 
@@ -185,7 +185,7 @@ def write_pyannote(folder: PathLike, bundle: Bundle) -> None:
     if bundle.preprocessing is None or kinds != required:
         raise ParameterError(
             "the model does not have the preprocessing of pyannote.audio (centring, length sqrt(D), whitening, length "
-            "sqrt(dim)): train it with mvplda train --chain pyannote, or in a Bundle with "
+            "sqrt(dim)): train it with `mvplda train --chain pyannote`, or in a Bundle with "
             "mvplda.io.plda_files.pyannote_chain()"
         )
     mu, tr, psi = transform_of(bundle.fitted_scorer)
@@ -214,7 +214,7 @@ def _skip_token(path: PathLike, data: bytes, offset: int, token: bytes) -> int:
     start = skip_blanks(data, offset)
     end = start + len(token)
     if data[start:end] != token:
-        actual = f"{data[start : start + 12]!r} (nothing if the file ends there)"
+        actual = shown_bytes(data, start, 12)
         fail(
             path,
             f"expected {token.decode()} at byte {start} of a <Plda> file of Kaldi; got {actual}",

@@ -221,12 +221,22 @@ def check_ids(names: Iterable[object]) -> list[str]:
     """Return ids as text; raise `LabelError` for an id that is empty, too long, or contains a blank."""
     texts = list(map(str, names))
     for text in texts:
-        if not text or len(text) > LONGEST_ID or UNWRITABLE.search(text):
+        if fault := _fault_of_id(text):
             raise LabelError(
-                f"the id {text[:40]!r} cannot be written: it is empty, contains a blank, or is longer than "
-                f"{LONGEST_ID} characters. Rename it"
+                f"the id {text[:40]!r} cannot be written to a list, because it {fault}: rename it"
             )
     return texts
+
+
+def _fault_of_id(text: str) -> str:
+    """Return why text cannot be an id in a text file, such as "is empty"; "" if it can."""
+    if not text:
+        return "is empty"
+    if UNWRITABLE.search(text):
+        return "contains a blank or a zero byte"
+    if len(text) > LONGEST_ID:
+        return f"has {len(text)} characters, more than {LONGEST_ID}"
+    return ""
 
 
 def write_text(path: PathLike, lines: Iterable[str]) -> None:

@@ -84,7 +84,7 @@ class Trials:
     kind: Coded | None = None
 
     def __post_init__(self) -> None:
-        _code(self, "enrol", "test", *["kind"] * (self.kind is not None))
+        _encode_columns(self, "enrol", "test", *["kind"] * (self.kind is not None))
         if self.kind is not None:
             unknown = set(self.kind.used) - recognised_kinds(self.kind.used) - {""}
             if unknown:
@@ -144,7 +144,7 @@ class Scores:
         if numbers.dtype != np.float32:
             numbers = numbers.astype(np.float64, copy=False)
         object.__setattr__(self, "score", numbers)
-        _code(self, "enrol", "test")
+        _encode_columns(self, "enrol", "test")
         if np.isnan(self.score).any():
             count = int(np.isnan(self.score).sum())
             raise DataError(f"{count} of {len(self.score)} scores are NaN: leave their trials out")
@@ -153,8 +153,11 @@ class Scores:
         return len(self.enrol)
 
 
-def _code(record: Trials | Scores, *names: str) -> None:
-    """Replace the named columns of text of a record by `Coded`; raise `DataError` if columns differ in length."""
+def _encode_columns(record: Trials | Scores, *names: str) -> None:
+    """Replace the attributes `names` of a record, arrays of text, by `Coded`.
+
+    Raises `DataError` if any columns of the record differ in length.
+    """
     for name in names:
         object.__setattr__(record, name, Coded.of(getattr(record, name)))
     shapes = [column.shape for column in vars(record).values() if hasattr(column, "shape")]
@@ -392,17 +395,26 @@ def match(trials: Trials, scores: Scores) -> Matched:
     _check_rows(
         scores,
         scores.score != values[key_index],
-        "{} score(s) differ from an earlier score of the same trial; the first such trial is {!r}",
+        "{} score(s) differ from an earlier score of the same trial; the first such trial is {!r}: keep one score "
+        "per trial",
     )
     position = np.searchsorted(unique_keys, trial_keys)
     # the appended key, which no trial has, stands for positions after the last
     missing = np.append(unique_keys, -2)[position] != trial_keys
-    _check_rows(trials, missing, f"{{}} of {len(trials)} trials have no score; the first is {{!r}}")
+    _check_rows(
+        trials,
+        missing,
+        f"{{}} of {len(trials)} trials have no score; the first is {{!r}}: score all trials of this list",
+    )
     if trials.kind is not None:
         kinds = np.zeros(len(unique_keys), dtype=trials.kind.codes.dtype)
         kinds[position] = trials.kind.codes
         clash = kinds[position] != trials.kind.codes
-        _check_rows(trials, clash, "{} trial(s) are listed with two kinds; the first is {!r}")
+        _check_rows(
+            trials,
+            clash,
+            "{} trial(s) are listed with two kinds; the first is {!r}: keep the right kind only",
+        )
     used = np.zeros(len(unique_keys), dtype=bool)
     used[position] = True
     return Matched(values[position], len(scores) - len(unique_keys), int((~used).sum()))

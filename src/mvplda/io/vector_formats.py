@@ -237,7 +237,7 @@ class ParquetReader(Reader):
                 scalar_columns.append(field.name)
             elif types.is_nested(kind) and types.is_floating(getattr(kind, "value_type", kind)):
                 list_columns.append(field.name)
-        self.key = column_or_only(list_columns, VECTORS) or self._lacks(
+        self.key = column_or_only(list_columns, VECTORS) or self._fail_expecting(
             "one column of vectors, called 'vector'"
         )
         self.id_column = column_or_only(scalar_columns, IDS)
@@ -254,14 +254,14 @@ class ParquetReader(Reader):
             page_checksum_verification=True,
         )
 
-    def _lacks(self, expected: str) -> NoReturn:
-        """Raise a `FileFormatError` with the expected column and the columns of the file."""
+    def _fail_expecting(self, expected: str) -> NoReturn:
+        """Raise a `FileFormatError` that states which column was expected, and the columns of the file."""
         columns = ", ".join(f"{field.name} ({field.type})" for field in self.schema)
         fail(self.path, f"expected {expected}; the columns are {columns}")
 
     def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
         if ids and self.id_column is None:
-            self._lacks("a column of ids, text or whole numbers, called 'id'")
+            self._fail_expecting("a column of ids, text or whole numbers, called 'id'")
         required = [self.key, *[self.id_column] * ids]
         kind = self.schema.field(self.key).type
         width = getattr(kind, "list_size", GUESSED_WIDTH)
@@ -292,7 +292,7 @@ class ParquetReader(Reader):
         if len(widths) > 1:
             fail(
                 self.path,
-                f"expected vectors of one dimension; they have {min(widths)} to {max(widths)}",
+                f"expected vectors of equal dimension; they have {min(widths)} to {max(widths)} dimensions",
             )
         flat = column.flatten().to_numpy(zero_copy_only=False)
         return np.asarray(flat.reshape(len(column), widths[0]))

@@ -113,7 +113,8 @@ class VectorSet:
         if missing:
             raise LabelError(
                 f"{len(set(missing))} id(s) have no vector; the first is {missing[0]!r}. "
-                f"The ids of the {len(self)} vectors begin with {self.ids[:2].tolist()}"
+                f"The ids of the {len(self)} vectors begin with {self.ids[:2].tolist()}: pass the file with the "
+                "vectors of these ids"
             )
         return np.array([self._rows[name] for name in names], dtype=np.int64)
 
@@ -135,7 +136,7 @@ def open_vectors(path: PathLike) -> Reader:
         return _kaldi_reader(path)
     suffix = suffix_of(path)
     if suffix and suffix not in FORMATS and not is_stream(path):
-        raise FileFormatError(_unknown(path))
+        raise FileFormatError(_unknown_suffix(path))
     source = OnDisk(path)
     if suffix in FORMATS:
         return FORMATS[suffix].reader(source)
@@ -153,7 +154,7 @@ def _kaldi_reader(name: PathLike, source: OnDisk | None = None) -> Reader:
     name : path with or without a prefix such as ``ark:``
     source : the file, if the caller has opened it already; None: the reader opens it
     """
-    from .kaldi import KaldiReader
+    from .kaldi import KaldiReader  # other formats do not need this module
 
     return KaldiReader(name, source)
 
@@ -224,7 +225,8 @@ def vector_files(pattern: PathLike) -> list[str]:
     paths = [path for path in paths if suffix_of(path) in SUFFIXES]
     if not paths:
         raise FileNotFoundError(
-            f"no file of vectors matches the pattern {pattern}; expected one of the suffixes {', '.join(SUFFIXES)}"
+            f"no file matches the pattern {pattern} and is a file of vectors (suffix {', '.join(SUFFIXES)}): correct "
+            "the pattern"
         )
     return paths
 
@@ -242,9 +244,9 @@ def read_vector_files(pattern: PathLike) -> VectorSet:
         if vectors.extractor != sets[0].extractor or vectors.X.shape[1] != sets[0].X.shape[1]:
             fail(
                 path,
-                f"vectors of {vectors.X.shape[1]} dimensions and the extractor {vectors.extractor or 'unknown'}; "
+                f"the vectors have {vectors.X.shape[1]} dimensions and the extractor {vectors.extractor or 'unknown'}; "
                 f"those of {paths[0]} have {sets[0].X.shape[1]} dimensions and the extractor "
-                f"{sets[0].extractor or 'unknown'}",
+                f"{sets[0].extractor or 'unknown'}. Pass files of one extractor",
             )
     ids = np.concatenate([vectors.ids for vectors in sets])
     check_once(pattern, ids)
@@ -413,7 +415,7 @@ def _writer(path: PathLike) -> Callable[[Path, Names, Vectors, LabelColumns], No
     format = FORMATS.get(suffix_of(path))
     if format is None or format.write is None:
         written = [suffix for suffix in SUFFIXES if suffix not in READ_ONLY]
-        raise ParameterError(_unknown(path, written))
+        raise ParameterError(_unknown_suffix(path, written))
     return format.write
 
 
@@ -427,8 +429,8 @@ def _note(file: PathLike) -> Path:
     return Path(f"{file}{EXTRACTOR_SUFFIX}")
 
 
-def _unknown(path: PathLike, suffixes: Sequence[str] = SUFFIXES) -> str:
-    """Return the message about a path whose suffix is not that of a file of vectors."""
+def _unknown_suffix(path: PathLike, suffixes: Sequence[str] = SUFFIXES) -> str:
+    """Return the message that the suffix of a path is not one of `suffixes`, the expected ones."""
     suffix = Path(path).suffix
     hint = ""
     if suffix == ".npy":
