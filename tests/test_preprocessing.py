@@ -124,7 +124,7 @@ def test_the_order_of_the_chain() -> None:
 
 
 def test_errors(X: np.ndarray) -> None:
-    with pytest.raises(ParameterError, match="dim must lie between 1 and the 5"):
+    with pytest.raises(ParameterError, match="dim must lie between 1 and 5, the number of columns"):
         Whitening(dim=6).fit(X)
     with pytest.raises(ParameterError, match="length must be"):
         LengthNormalisation("long").fit(X)
@@ -143,7 +143,7 @@ def test_reduction_keeps_the_largest_variances_and_all_distances_of_its_subspace
     np.testing.assert_allclose(
         np.linalg.norm(everything[0] - everything[1]), np.linalg.norm(X[0] - X[1])
     )
-    with pytest.raises(ParameterError, match="between 1 and the 6"):
+    with pytest.raises(ParameterError, match="between 1 and 6"):
         Reduction(7).fit(X)
 
 

@@ -343,8 +343,8 @@ class Bundle(BaseScorer, Estimator):
         questions = [informed for informed, _ in self._informed_rows(asked, profiles)]
         if len(questions) != 1:
             raise ParameterError(
-                f"some of these {len(profiles)} profiles name classes (such as phrases) that are enrolled, and others "
-                "do not: pass one profile, or profiles of one of these kinds"
+                f"only some of the {len(profiles)} profiles name a phrase, or another class, that is enrolled: pass "
+                "those that do and those that do not in separate calls"
             )
         return questions[0]
 

@@ -37,12 +37,16 @@ class DetectionCost:
     false_alarm_cost: float = 1.0
 
     def __post_init__(self) -> None:
-        costs = (self.miss_cost, self.false_alarm_cost)
-        if not 0 < self.prior < 1 or not all(0 < cost < math.inf for cost in costs):
+        if not 0 < self.prior < 1:
             raise ParameterError(
-                "a detection cost needs 0 < P_target < 1 and positive finite C_miss and C_fa; "
-                f"got {self}"
+                f"the prior of targets (P_target) must lie between 0 and 1; got {self.prior:g} in the detection cost "
+                f"{self.name}"
             )
+        for role, cost in (("C_miss", self.miss_cost), ("C_fa", self.false_alarm_cost)):
+            if not 0 < cost < math.inf:
+                raise ParameterError(
+                    f"{role} must be positive and finite; got {cost:g} in the detection cost {self.name}"
+                )
 
     def __str__(self) -> str:
         return f"{self.name} (C_miss={self.miss_cost:g}, C_fa={self.false_alarm_cost:g}, P_target={self.prior:g})"

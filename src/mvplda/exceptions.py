@@ -25,7 +25,7 @@ Warnings::
     ├── ReversedScoresWarning           a calibration reverses the order of the scores
     ├── ConstantLayerWarning            a pre-trained layer hardly changes from frame to frame
     ├── UnknownClassWarning             some claimed classes were not seen in training
-    └── MissingPicturesWarning          pictures are left out: matplotlib is not installed
+    └── MissingPicturesWarning          plots are left out of a report: matplotlib is missing
 
 A fit that stops at ``max_iter`` warns with scikit-learn's own ``ConvergenceWarning``.
 """

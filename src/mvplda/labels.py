@@ -107,10 +107,12 @@ def check_view_names(views: Sequence[str]) -> None:
     checked: set[frozenset[str]] = set()
     for view in views:
         columns = str(view).split(":")
-        if not isinstance(view, str) or not all(columns) or len(set(columns)) < len(columns):
+        if not isinstance(view, str) or not view:
+            raise LabelError(f"the name of a view must be text that is not empty; got {view!r}")
+        if not all(columns) or len(set(columns)) < len(columns):
             raise LabelError(
-                "the name of a view must be text that is not empty, or different names joined by ':' for an "
-                f"interaction; got {view!r}"
+                f"{view!r} is not an interaction: expected different names of views joined by ':', such as "
+                "speaker:phrase"
             )
         for column in columns:
             _check_view_name(column)

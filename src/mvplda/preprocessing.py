@@ -112,7 +112,7 @@ class Reduction(ClassNamePrefixFeaturesOutMixin, Step):
         X = self._training_vectors(X, least=2)
         if self.dim is not None and not 1 <= self.dim <= X.shape[1]:
             raise ParameterError(
-                f"dim must lie between 1 and the {X.shape[1]} columns; got {self.dim!r}"
+                f"dim must lie between 1 and {X.shape[1]}, the number of columns; got {self.dim!r}"
             )
         self.mean_, self.variances_, axes = _varying_axes(X, self.dim, self.FLOOR)
         self.matrix_ = np.ascontiguousarray(axes)

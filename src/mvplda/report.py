@@ -174,8 +174,9 @@ def figures(*displays: Display) -> str:
             text = f"<figcaption>{html.escape(display.CAPTION)}</figcaption>"
             cells += f"<figure>{svg}{text}</figure>"
     except MissingExtraError as error:
-        warnings.warn(f"pictures are left out: {error}", MissingPicturesWarning, stacklevel=3)
-        return "<p>There are no pictures here: matplotlib was not installed.</p>"
+        message = f"the plots of the report are left out: {error}"
+        warnings.warn(message, MissingPicturesWarning, stacklevel=3)
+        return "<p>The plots are missing, because matplotlib was not installed.</p>"
     return f'<div class="figures">{cells}</div>'
 
 

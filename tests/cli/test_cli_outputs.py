@@ -113,12 +113,12 @@ def test_a_report_without_matplotlib_has_its_tables(root, tmp_path, no_pictures)
     done = said_by(*judging(root), "--report", tmp_path / "page.html", code=0)
     assert done.out.startswith("kind ")
     assert "Total" in done.out
-    notes = [line for line in done.err.splitlines() if "pictures are left out" in line]
+    notes = [line for line in done.err.splitlines() if "plots of the report are left out" in line]
     assert len(notes) == 1
     assert "mvplda[plot]" in notes[0]
     page = (tmp_path / "page.html").read_text()
     assert "Total" in page
-    assert "no pictures here" in page
+    assert "The plots are missing" in page
 
 
 @pytest.mark.parametrize("kinds", [["target", "nontarget"], ["TC", "IC"]])
@@ -149,7 +149,7 @@ def test_an_experiment_without_matplotlib_has_its_tables(root, tmp_path, no_pict
         "corpus.per_model=1",
     ]
     done = said_by(*command, *small, code=0)
-    assert done.err.count("pictures are left out") == 1
+    assert done.err.count("plots of the report are left out") == 1
     assert {"table.txt", "results.json", "report.html"} <= set(os.listdir(folder))
 
 

@@ -228,6 +228,6 @@ def test_parameters_are_checked(mean: Any, loadings: Any, noise: Any, error: str
 def test_views_of_given_parameters() -> None:
     with pytest.raises(LabelError, match="PLDA has one view"):
         PLDA.from_parameters(np.zeros(3), {"a": np.ones((3, 1)), "b": np.ones((3, 1))}, np.ones(3))
-    with pytest.raises(LabelError, match="non-empty string"):
+    with pytest.raises(LabelError, match="must be text that is not empty"):
         MultiviewPLDA.from_parameters(np.zeros(3), {"": np.ones((3, 1))}, np.ones(3))
     assert PLDA.from_parameters(np.zeros(3), {"a": np.ones((3, 1))}, np.eye(3)).n_components == 1
