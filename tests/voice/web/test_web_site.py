@@ -17,7 +17,7 @@ from domain_problems import VOICE, WORDS, domain_bundle
 from extractor_problems import network
 
 import mvplda
-from mvplda import Bundle, CosineScorer
+from mvplda import Bundle, Committee, CosineScorer
 from mvplda.cli import main
 from mvplda.exceptions import FetchError, ParameterError
 from mvplda.voice.extractors.extractor import load_extractor
@@ -103,6 +103,16 @@ def test_other_models_and_recipes_are_refused(voices: VoiceModel, tmp_path: Path
     other = VoiceModel(Bundle(None, scorer, voices.extractor.name), voices.extractor)
     with pytest.raises(ParameterError, match="this model is a CosineScorer"):
         export.export_model(other, export.Arrays())
+    committee = Committee({"cosine": CosineScorer(), "other": CosineScorer()})
+    rng = np.random.default_rng(0)
+    people = np.repeat([str(i) for i in range(12)], 3)
+    committee.fit(rng.normal(size=(36, VOICE + WORDS)), {"speaker": people})
+    trained = VoiceModel(Bundle(None, committee, voices.extractor.name), voices.extractor)
+    with pytest.raises(
+        ParameterError, match=r"is a committee that was trained on your people\. Leave"
+    ):
+        write_site(tmp_path / "site", trained)
+    assert not (tmp_path / "site").exists()
     recipe = with_values(voices.extractor.networks[0].recipe, {"features": {"kind": "mfcc"}}, "r")
     cepstra = OnnxNetwork(network(tmp_path / "mfcc.onnx", bins=39), recipe)
     with pytest.raises(ParameterError, match="'mfcc'; a page has kaldi, graph, samples"):

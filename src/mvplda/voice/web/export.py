@@ -21,6 +21,7 @@ from ...calibration.calibrator import Calibrator
 from ...calibration.hypotheses import NEAR_MATCH_EVIDENCE, HypothesisCalibrator
 from ...decisions import OperatingPoint
 from ...exceptions import ParameterError
+from ...models import Committee
 from ...scoring.answer import hypothesis_name, question_key
 from ...scoring.question import Question
 from ..domain.bandwidth import DIFFERENT_BANDS
@@ -77,9 +78,12 @@ def export_model(voices: VoiceModel, arrays: Arrays) -> dict[str, Any]:
     bundle = voices.bundle
     scorer = bundle.fitted_scorer
     if bundle.preprocessing is not None or not isinstance(scorer, DomainPLDA):
+        kind = type(scorer).__name__
+        if isinstance(scorer, Committee):
+            kind = "committee that was trained on your people"
         raise ParameterError(
-            f"a page can hold the default model, or a setup that chose it; this model is a {type(scorer).__name__}. "
-            "Leave the model out to use the default model, or serve this one (mvplda serve)"
+            f"a page can hold the default model, or a setup that chose it; this model is a {kind}. Leave the model out "
+            "to use the default model, or serve this one (mvplda serve --model)"
         )
     networks = voices.extractor.networks
     # the model is adapted as in every comparison with a single enrolled profile
