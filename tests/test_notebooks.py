@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("sphinx_gallery")
 pytest.importorskip("matplotlib")
 
-from sphinx_gallery.notebook import python_to_jupyter_cli
+from sphinx_gallery.notebook import python_to_jupyter_cli  # type: ignore[import-untyped]
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NOT_RUN = {
