@@ -140,7 +140,9 @@ def test_a_wrong_call_is_refused(root, options, words):
 
 def test_wrong_files(root):
     LinearCalibrator().fit([1.0, 0.0], [True, False]).save(root / "calibrator")
-    assert "holds a LinearCalibrator; expected a model" in fails(*scoring(root, "calibrator"))
+    assert "an object of the type LinearCalibrator; expected a model" in fails(
+        *scoring(root, "calibrator")
+    )
     assert "PLDA has one view; got 2" in fails(
         "train", root / "x.npz", "--model", "plda", *label(root, "speaker", "phrase"), "-v", "speaker=3", "-v",
         "phrase=2", "-o", root / "none"

@@ -159,10 +159,10 @@ def test_the_old_key_is_worthless_afterwards_and_no_decision_changes(tmp_path):
         assert rotate_database(store, MASTER_KEY, NEW_KEY).profiles == 1
         assert not set(shares) & set(stored(store))
         # a service that has the old key alone
-        with pytest.raises(Problem, match="restarted"):
+        with pytest.raises(Problem, match="must restart it with the new key"):
             bench.service.change(ME, bench.service.profiles.reset, name)
         create = bench.service.profiles.create
-        with pytest.raises(Problem, match="restarted"):
+        with pytest.raises(Problem, match="must restart it with the new key"):
             bench.service.change(ME, create, "eve", None, Consent(given=True))
         with pytest.raises(ParameterError, match="differs from"):
             Service(sqlite_store(tmp_path), MASTER_KEY, make_model())
