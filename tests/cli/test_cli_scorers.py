@@ -199,3 +199,14 @@ def test_a_committee_of_single_vectors_tells_why_it_is_not_calibrated(tmp_path):
         "not calibrated: none: it needs at least 8 people with two recordings of the same labels"
         in err
     )
+
+
+def test_a_single_plda_says_how_it_is_calibrated(tmp_path):
+    X = np.random.default_rng(0).normal(size=(48, 6))
+    np.savez(tmp_path / "x.npz", X=X, speaker=np.repeat(np.arange(12), 4))
+    command = ("train", tmp_path / "x.npz", "--model", "plda", "-o", tmp_path / "plda.safetensors")
+    err = said_by(*command, code=0).err
+    assert "not calibrated: to calibrate it, train again with --folds 4" in err
+    # there is nothing to say about a dense system without latents
+    assert "dense system" not in err
+    assert "not calibrated" not in said_by(*command, "--folds", "4", code=0).err

@@ -299,7 +299,9 @@ def summary_lines(bundle: Bundle) -> list[str]:
         errors = ", ".join(f"{100 * eer:.2f} % {kind}" for kind, eer in result["eer"].items())
         lines.append(f"same {key.replace('+', ' and ')}? EER {errors}; Cllr {result['cllr']:.3f}")
     if not bundle.calibrations:
-        advice = "train on vectors with --folds 4 (statistics cannot be calibrated)"
+        advice = "to calibrate it, train again with --folds 4"
+        if not card:
+            advice = "statistics cannot calibrate a model: train on vectors, with --folds 4"
         lines.append(f"not calibrated: {card.get('calibration', advice)}")
     scorer = bundle.fitted_scorer
     if hasattr(scorer, "diagnostics_"):

@@ -449,7 +449,8 @@ def diagnose(
         pair_lines, pair_problems = _diagnose_pair(statistics, a, b)
         lines += pair_lines
         problems += pair_problems
-    lines.append(f"  solved exactly; dense system of {plan.dense_size} latents")
+    if plan.dense_size:
+        lines.append(f"  solved exactly; dense system of {plan.dense_size} latents")
     return lines, problems
 
 
