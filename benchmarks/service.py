@@ -252,7 +252,7 @@ def fill(folder: Path, count: int) -> None:
     }
     for start in range(0, count, 2000):
         size = min(2000, count - start)
-        shares = model.share(rng.normal(size=(size, model.width)))
+        shares = model.contributions(rng.normal(size=(size, model.width)))
         stored = [to_bytes(row) for row in np.rint(rotation.apply(shares.astype(float)))]
         vectors = rng.normal(size=(size, model.width)).astype("<f4")
         keys = {secrets.token_hex(16): secrets.token_bytes(32) for _ in range(size)}

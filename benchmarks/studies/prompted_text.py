@@ -279,7 +279,7 @@ def share_of(model: Model, sound: Sound) -> Integers:
     """Return the summand of a recording in the sums of a profile."""
     assert model.extractor is not None
     vector = model.extractor(np.asarray(sound, np.float32), RATE)
-    return model.share(vector[None])[0]
+    return model.contributions(vector[None])[0]
 
 
 def accepted(flags: np.ndarray) -> dict[str, Any]:

@@ -204,8 +204,8 @@ def test_changes_at_once_are_all_kept(bench):
     single = vectors.astype(np.float32)
     with bench.service.store.read() as work:
         (cell,) = bench.service.templates.cells(work, bench.service.profiles.row(work, name))
-    expected = sum(bench.model.share(v[None])[0] for v in single)
-    # the rotation of stored shares is rounded, to units of 2^-32
+    expected = sum(bench.model.contributions(v[None])[0] for v in single)
+    # the rotation of stored contributions is rounded, to units of 2^-32
     assert np.abs(cell.total - expected).max() < 50
 
 

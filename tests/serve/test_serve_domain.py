@@ -66,7 +66,7 @@ def test_few_shifted_people_are_accepted_and_strangers_are_not(bench: Bench) -> 
         with bench.service.store.read() as work:
             cells = bench.service.templates.cells(work, bench.service.profiles.row(work, name))
         for vector in place.say(30 + person, 0, 10):
-            test = Cell("open-the-door", model.share(vector[None])[0], 1)
+            test = Cell("open-the-door", model.contributions(vector[None])[0], 1)
             decision = model.decisions([VerificationTrial(cells, test)])[0]
             undeployed.append(decision.llrs["speaker"])
     assert own.count("accept") >= 0.9 * len(own)
@@ -157,7 +157,7 @@ def test_a_search_by_inner_products_finds_whom_all_llrs_find(bench: Bench) -> No
         found = bench.calls(
             "POST", "/v1/identify", json={"vector": vector.tolist(), "top": 4}
         ).json()
-        llrs = model.speaker_llrs(every, model.share(vector[None])[0])
+        llrs = model.speaker_llrs(every, model.contributions(vector[None])[0])
         best = np.argsort(-llrs)[:4]
         assert [one["profileId"] for one in found["candidates"]] == [names[i] for i in best]
         shown = [one["llr"] for one in found["candidates"]]
@@ -205,7 +205,7 @@ def test_who_is_not_in_the_sample_is_decided_by_errors_without_known_phrases(
             answer = bench.calls.verify(name, vector).json()
             assert answer["threshold"] == wanted[name]
             alone[name] = answer["llr"]
-            test = Cell("", model.share(vector[None])[0], 1)
+            test = Cell("", model.contributions(vector[None])[0], 1)
             trials.append(VerificationTrial(cells[name], test))
         # nobody's answer depends on whose trials are decided with it
         together = [decision.llr for decision in model.decisions(trials)]

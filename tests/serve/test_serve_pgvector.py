@@ -128,9 +128,9 @@ def test_whatever_happens_to_profiles_the_answer_is_the_exact_one(vectors, monke
             for row in found["candidates"]:
                 with here.store.read() as work:
                     cells = here.templates.cells(work, here.profiles.row(work, row["profileId"]))
-                alone = model.speaker_llrs(model.side([cells], False), model.share(heard[None])[0])[
-                    0
-                ]
+                alone = model.speaker_llrs(
+                    model.side([cells], False), model.contributions(heard[None])[0]
+                )[0]
                 assert row["llr"] == pytest.approx(alone, abs=1e-5)
 
 

@@ -55,18 +55,18 @@ def test_a_rotation_leaves_llrs_as_they_are():
     world = make_world(3)
     model = Model(make_bundle())
     turns = [TemplateRotation(secret, model.rank) for secret in (b"", b"one" * 10, b"two" * 10)]
-    share = model.share(world.say(40, 0))
+    share = model.contributions(world.say(40, 0))
     turned = [turn.apply(share.astype(float)) for turn in turns]
     assert not np.allclose(turned[1], turned[2], rtol=0.01)
     for who, claimed in (((40, 0), True), ((40, 1), True), ((41, 0), False)):
         enrolled, test = world.say(40, 0, 3), world.say(*who)
         llrs = []
         for turn in turns:
-            stored = np.rint(turn.apply(model.share(enrolled).astype(float))).sum(axis=0)
+            stored = np.rint(turn.apply(model.contributions(enrolled).astype(float))).sum(axis=0)
             (total,) = rotated_back(turn, [stored.astype(np.int64)])
             phrase = "open-the-door" if claimed else ""
             cells = [Cell("open-the-door", total, 3)]
-            trial = VerificationTrial(cells, Cell(phrase, model.share(test)[0], 1))
+            trial = VerificationTrial(cells, Cell(phrase, model.contributions(test)[0], 1))
             llrs.append(model.decisions([trial])[0].llr)
         np.testing.assert_allclose(llrs[1:], llrs[0], atol=1e-6)
 
@@ -128,7 +128,7 @@ def test_no_voice_lies_in_the_open(tmp_path):
         name = bench.calls.create()
         vector = bench.world.say(40, 0)[0]
         bench.calls.enrol(name, vector)
-        share = bench.model.share(vector[None].astype(np.float32))[0]
+        share = bench.model.contributions(vector[None].astype(np.float32))[0]
     files = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert name.encode() in files
     for numbers in (vector.astype("<f4"), vector.astype("<f8"), share.astype("<i8")):

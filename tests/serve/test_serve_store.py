@@ -169,7 +169,7 @@ def test_voices_in_memory_are_those_of_the_database_whatever_happens_to_them(tmp
             there = {n for n, said in states.items() if said.get("state") == "enrolled"}
             assert {row["profileId"] for row in found["candidates"]} == there
             assert found["profilesCount"] == len(there)
-            share = model.share(heard[None])[0]
+            share = model.contributions(heard[None])[0]
             given = {row["profileId"]: row["llr"] for row in found["candidates"]}
             _, ids, llrs = here.index.search.scores(share)
             places = np.flatnonzero(np.isfinite(llrs)).tolist()

@@ -201,13 +201,13 @@ def test_service(product: Product) -> None:
     from mvplda.serve.model import Model, VerificationTrial
 
     model = Model(product.bundle)
-    stored = model.share(product.enrol[:TAKES])
+    stored = model.contributions(product.enrol[:TAKES])
     profile = [Cell("open-sesame", stored.sum(axis=0), TAKES)]
     expected = product.expected()[0]
-    for column, total in enumerate(model.share(product.test)):
+    for column, total in enumerate(model.contributions(product.test)):
         test = Cell("open-sesame", total, 1)
         decision = model.decisions([VerificationTrial(profile, test)])[0]
         assert decision.calibrated
         assert decision.llr == pytest.approx(expected[column], abs=1e-4)
-    voices = model.speaker_llrs(model.side([profile], False), model.share(product.test)[0])
+    voices = model.speaker_llrs(model.side([profile], False), model.contributions(product.test)[0])
     assert voices[0] == pytest.approx(product.expected("speaker", identifies=True)[0, 0], abs=1e-4)

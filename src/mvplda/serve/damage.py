@@ -252,7 +252,7 @@ def _faults(
             yield f"recording {recording.number}"
             continue
         try:
-            templates.share(recording, key)
+            templates.contribution(recording, key)
             templates.vector(recording, key)
         except DamagedProfile as problem:
             yield problem.what

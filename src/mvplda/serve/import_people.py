@@ -21,7 +21,7 @@ from .tables import IDS_OF_USER
 # Caller of these changes in the audit.
 IMPORT = Caller("import", "admin")
 
-# Largest difference, per component, of two shares computed from one vector: rotation rounds stored shares.
+# Largest difference, per component, of two contributions computed from one vector: stored ones are rounded.
 ROUNDING = 4
 
 
@@ -99,13 +99,13 @@ class VoiceComparison:
             return False
         profiles = [self._cells(person.X[others])]
         profiles += [self._cells(other.X) for other in self._people if other.name != person.name]
-        test = self._model.share(x[None])[0]
+        test = self._model.contributions(x[None])[0]
         llrs = self._model.speaker_llrs(self._model.side(profiles, False), test)
         return bool(llrs[0] >= llrs.max())
 
     def _cells(self, X: NDArray[np.float32]) -> list[Cell]:
         """Return the sum of (n, width) vectors as the only cell of a profile."""
-        return [Cell("", self._model.share(X).sum(axis=0), len(X))]
+        return [Cell("", self._model.contributions(X).sum(axis=0), len(X))]
 
 
 def import_people(
@@ -223,19 +223,22 @@ def _import_person(
 def stored_vectors(
     work: Transaction, service: Service, profile: str
 ) -> Mapping[str, Sequence[NDArray[np.generic]]]:
-    """Return {"vectors": ..., "shares": ...} of the recordings of a profile.
+    """Return {"vectors": [...], "contributions": [...]} of the recordings of a profile.
 
-    ``vectors`` has the stored vectors, ``shares`` the decrypted shares of recordings without a stored vector.
+    ``vectors`` has the stored (width,) vectors. ``contributions`` has the decrypted (rank,) contributions, see
+    `Templates`, of recordings whose vector is not stored.
     """
     templates = service.templates
     rows = templates.enrolments(work, profile)
     if not rows:
-        return {"vectors": [], "shares": []}
+        return {"vectors": [], "contributions": []}
     key = templates.data_key(work, profile)
     vectors = [(row, templates.vector(row, key)) for row in rows]
     return {
         "vectors": [vector for _, vector in vectors if vector is not None],
-        "shares": [templates.share(row, key) for row, vector in vectors if vector is None],
+        "contributions": [
+            templates.contribution(row, key) for row, vector in vectors if vector is None
+        ],
     }
 
 
@@ -246,14 +249,16 @@ def is_stored(
     vector = np.asarray(x, dtype="<f4")
     if any(np.array_equal(vector, other) for other in stored["vectors"]):
         return True
-    if not stored["shares"]:
+    if not stored["contributions"]:
         return False
-    share = service.model.share(vector[None])[0]
-    return any(is_same_share(share, other) for other in stored["shares"])
+    contribution = service.model.contributions(vector[None])[0]
+    return any(is_same_contribution(contribution, other) for other in stored["contributions"])
 
 
-def is_same_share(share: NDArray[np.generic], stored: NDArray[np.generic]) -> bool:
-    """Return whether two shares are equal, up to the rounding errors of stored shares."""
-    return share.shape == stored.shape and bool(
-        np.allclose(share.astype(np.float64), stored.astype(np.float64), rtol=1e-9, atol=ROUNDING)
+def is_same_contribution(contribution: NDArray[np.generic], stored: NDArray[np.generic]) -> bool:
+    """Return whether a new contribution equals a stored one, up to the rounding error of the stored one."""
+    return contribution.shape == stored.shape and bool(
+        np.allclose(
+            contribution.astype(np.float64), stored.astype(np.float64), rtol=1e-9, atol=ROUNDING
+        )
     )

@@ -88,7 +88,7 @@ class SpeakerSearch:
             notice=model.notice,
         )
         if recording.reason is None and recording.vector is not None:
-            test = model.share(recording.vector[None])[0]
+            test = model.contributions(recording.vector[None])[0]
             self._rank(reply, test, candidates, top, prior_none)
         if not caller.may("enrol"):
             # otherwise a key of the role verify could list all names by asking for many candidates
@@ -110,7 +110,7 @@ class SpeakerSearch:
     ) -> None:
         """Set the candidates, the identified profile and the probability of none of them in a reply.
 
-        test : (rank,) evidence of the recording in whole numbers, see `Model.share`
+        test : (rank,) evidence of the recording in whole numbers, see `Model.contributions`
         """
         exact_count = max(top, CANDIDATE_COUNT)
         model, names, llrs = self.search.scores(test, candidates, exact_count)

@@ -338,8 +338,8 @@ class Rotation:
         for row in rows:
             if row.master != self._digits:
                 with suppress(DamagedProfile):
-                    share = self._templates.share(row, key)
-                    self._templates.replace_share(work, row, share, key)
+                    contribution = self._templates.contribution(row, key)
+                    self._templates.replace_contribution(work, row, contribution, key)
 
     def _rewrap(
         self, work: Transaction, keys: Mapping[str, bytes], data_keys: Mapping[str, bytes]

@@ -248,8 +248,8 @@ class Model:
             raise Problem(422, "vector", detail)
         return stored
 
-    def share(self, vectors: NDArray[Any]) -> Integers:
-        """Return the evidence of vectors in whole numbers: the share of each recording in stored sums.
+    def contributions(self, vectors: NDArray[Any]) -> Integers:
+        """Return what each recording contributes to the stored sums: its evidence in whole numbers.
 
         Parameters
         ----------
@@ -257,7 +257,7 @@ class Model:
 
         Returns
         -------
-        (n, rank) whole numbers, in multiples of `UNIT`
+        (n, rank) evidence divided by `UNIT` and rounded
 
         Raises
         ------

@@ -489,9 +489,9 @@ class ProfileStore:
                 "this profile has no phrase yet: send the phrase that was said in the field phrase"
             )
             raise Problem(422, "phrase", detail)
-        share = self.model.share(recording.vector[None])[0]
+        contribution = self.model.contributions(recording.vector[None])[0]
         cells = self.templates.cells(work, row)
-        llrs = self._consistency(work, row, recording, cells, Cell(label, share, 1))
+        llrs = self._consistency(work, row, recording, cells, Cell(label, contribution, 1))
         count = sum(cell.count for cell in cells if cell.phrase == label)
         reason = self._mismatch(work, name, count, llrs)
         if reason == "wrong_speaker" and count == 0 and confirm_voice is not None:
@@ -500,7 +500,7 @@ class ProfileStore:
         if reason is not None:
             work.note(REFUSED, name, reason=reason)
             return refused(reason, recording, llrs)
-        cell = Cell(label, share, 1, session or self._session(work, name))
+        cell = Cell(label, contribution, 1, session or self._session(work, name))
         self.templates.put(work, row, cell, recording, self.model.extractor_name)
         self.marks.put(work, name, recording)
         texts.setdefault(label, phrase or label)
@@ -653,8 +653,8 @@ class ProfileStore:
         for recording in recordings:
             vector = self.templates.vector(recording, key)
             if vector is not None:
-                share = self.model.share(vector[None])[0]
-                self.templates.replace_share(work, recording, share, key)
+                contribution = self.model.contributions(vector[None])[0]
+                self.templates.replace_contribution(work, recording, contribution, key)
         self._settle(work, row, "enrol-again", {}, **self._model_columns())
         return self.state(work, row)
 

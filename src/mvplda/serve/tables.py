@@ -161,7 +161,7 @@ class EnrolmentRow(NamedTuple):
     number : number of the recording in its profile, from 1
     phrase : label of the phrase
     session : name of the session, equal for recordings of one room, microphone and day
-    share : encrypted and rotated evidence of the recording, its share in sums over recordings
+    share : contribution of the recording to the profile's sums, rotated and encrypted, see `Templates`
     vector : encrypted vector of the extractor; None if vectors are not stored
     extractor : name of the extractor
     speech_s : seconds of speech

@@ -1,4 +1,7 @@
-"""Voice templates: the stored evidence of each recording, its *share* in sums over recordings, and its vector."""
+"""Voice templates of recordings: their vectors, and what each contributes to the sum of its profile.
+
+The *contribution* of a recording is its evidence in whole numbers. The column ``share`` stores it, encrypted.
+"""
 
 from __future__ import annotations
 
@@ -67,16 +70,16 @@ def to_numbers(data: bytes) -> Integers:
 class Templates:
     """Stores the templates of recordings, encrypted with the data key of their profile.
 
-    The share of a recording is its evidence in whole numbers; a profile's sum is the sum of its shares. Shares are
-    stored rotated by a secret orthogonal matrix, derived from the master key that their row names. Sums are rotated
-    back when they are read, so that no scorer has to support the rotation. Sums are cached by profile and version;
-    every change of a profile increases its version.
+    The sum of a profile is the sum of its recordings' contributions, see `Model.contributions`. Contributions are
+    stored rotated by a secret orthogonal matrix, which is derived from the master key that their row names. Sums are
+    rotated back when they are read, so that no scorer has to support the rotation. Sums are cached by profile and
+    version; every change of a profile increases its version.
 
     Parameters
     ----------
     store : database
     vault : encryption and master keys
-    settings : whether vectors are stored
+    settings : the setting ``keep_vectors`` decides whether vectors are stored
     """
 
     def __init__(self, store: Store, vault: Vault, settings: Settings) -> None:
@@ -131,9 +134,9 @@ class Templates:
     def index_rotation(self, mark: str | None, width: int) -> Array:
         """Return the (width, width) orthogonal matrix that rotates vectors for the search in the database.
 
-        Profiles and tests are rotated alike, so that their inner products stay the same.
+        Profiles and tests are rotated by the same matrix, so that their inner products stay the same.
 
-        mark : mark of the master key that determines the matrix; None: the first key
+        mark : mark of the master key that determines the matrix; None: the first key of the process
         """
         master = self.vault.masters.first if mark is None else self.vault.masters.find(mark)
         if master is None:
@@ -141,13 +144,17 @@ class Templates:
         return rotation_matrix(master.derived("rotation") + b" index", width)
 
     def _digits(self, work: Transaction) -> str:
-        """Return the first digits of the mark of a transaction's master key, which identify the key in stored rows."""
+        """Return the digits by which stored rows name a transaction's master key: the first of its mark."""
         return (work.master or self.vault.masters.first.mark)[:MARK_DIGITS]
 
     def _rotation(self, digits: str, rank: int) -> TemplateRotation:
-        """Return the rotation of shares by the master key whose mark begins with `digits`.
+        """Return the rotation of contributions that the master key with a mark beginning with `digits` determines.
 
-        rank : length of the shares
+        rank : length of a contribution
+
+        Raises
+        ------
+        UnknownMasterKey : if this process does not have the key
         """
         rotation = self._rotations.get((digits, rank))
         if rotation is None:
@@ -159,9 +166,10 @@ class Templates:
         return rotation
 
     def _rotation_of(self, row: EnrolmentRow, rank: int) -> TemplateRotation:
-        """Return the rotation of a stored share of length `rank`.
+        """Return the rotation by which the contribution in `row`, of length `rank`, is stored.
 
-        Raises a `Problem` if its master key is missing (503), or if its row names no possible key (409).
+        Raises a `Problem` (503) if the database has the master key that the row names but this process does not, and
+        `DamagedProfile` (409) if neither has it.
         """
         try:
             return self._rotation(str(row.master), rank)
@@ -171,18 +179,18 @@ class Templates:
                     raise rotated() from error
             raise self.damage(row.profile, f"recording {row.number}") from error
 
-    def _rotated(self, digits: str, share: Integers) -> bytes:
-        """Return a share as bytes, rotated by the master key whose mark begins with `digits`."""
+    def _rotated(self, digits: str, contribution: Integers) -> bytes:
+        """Return a contribution as bytes, rotated by the master key whose mark begins with `digits`."""
         try:
-            rotation = self._rotation(digits, len(share))
+            rotation = self._rotation(digits, len(contribution))
         except UnknownMasterKey as error:
             raise rotated() from error
-        return to_bytes(np.rint(rotation.apply(share[None].astype(np.float64)))[0])
+        return to_bytes(np.rint(rotation.apply(contribution[None].astype(np.float64)))[0])
 
     # -- damaged data --------------------------------------------------------
 
     def damage(self, name: str, what: str) -> DamagedProfile:
-        """Record that data of the profile `name` cannot be read, and return the problem to raise.
+        """Note, in memory and in the log, that data of the profile `name` cannot be read; return the error to raise.
 
         what : name of the data, such as "recording 2"
         """
@@ -195,20 +203,23 @@ class Templates:
         return DamagedProfile(what)
 
     def take_damage(self) -> dict[str, str]:
-        """Return {profile id: name of the damaged data} of the recorded damage, and clear the record."""
+        """Return {profile id: name of the damaged data} as `damage` noted them, and forget them."""
         with self._lock:
             found, self._damage = self._damage, {}
         return found
 
     def put_damage_back(self, found: dict[str, str]) -> None:
-        """Record damage again that `take_damage` returned, because it could not be marked in the database."""
+        """Note damage again that `take_damage` returned and that could not be marked in the database."""
         with self._lock:
             self._damage = found | self._damage
 
     # -- recordings ----------------------------------------------------------
 
     def enrolments(self, work: Transaction, name: str) -> list[EnrolmentRow]:
-        """Return the rows of the recordings of the profile `name`, oldest first; raise if a row is damaged."""
+        """Return the rows of the recordings of the profile `name`, oldest first.
+
+        Raises `DamagedProfile` if a row is damaged.
+        """
         with self._unreadable([name]):
             rows = work.rows(EnrolmentRow, PROFILE_ENROLMENTS, name=name)
         for row in rows:
@@ -217,14 +228,14 @@ class Templates:
         return rows
 
     def spoof_scores(self, work: Transaction, name: str) -> list[float]:
-        """Return the detector's raw scores of a profile's recordings, except recordings enrolled without detector."""
+        """Return the spoof detector's raw scores of a profile's recordings; one enrolled without it has none."""
         scores = [row.spoof_score for row in self.enrolments(work, name)]
         return [score for score in scores if score is not None]
 
     def all_enrolments(
         self, work: Transaction, names: Sequence[str], with_vectors: bool = True
     ) -> list[EnrolmentRow]:
-        """Return the rows of the recordings of several profiles, also rows with damaged values.
+        """Return the rows of the recordings of several profiles, including rows with damaged values.
 
         names : ids of the profiles
         with_vectors : whether to read the encrypted vectors too
@@ -235,11 +246,12 @@ class Templates:
 
     @contextmanager
     def _unreadable(self, names: Sequence[str]) -> Iterator[None]:
-        """Find out which profiles are damaged if the database cannot read the rows of a query in the block.
+        """Find the damaged profiles if the query in the block fails because the database cannot read some rows.
 
-        The profiles are recorded as damaged, and `UnreadableRows` is raised, so that the transaction is repeated.
+        These profiles are noted by `damage`. `UnreadableRows` is then raised, so that the transaction is repeated
+        without them. Other errors are passed on.
 
-        names : ids of the profiles of the query
+        names : ids of the profiles that the query reads
         """
         try:
             yield
@@ -268,9 +280,9 @@ class Templates:
 
         Parameters
         ----------
-        profile : profile, whose next number the recording gets
-        cell : share of the recording, with its phrase and session
-        recording : vector, seconds of speech and score of the detector
+        profile : profile; the recording gets its ``next_number``
+        cell : contribution of the recording, with its phrase and session
+        recording : vector, seconds of speech and score of the spoof detector
         extractor : name of the extractor; None: unknown
         """
         number = profile.next_number
@@ -295,22 +307,26 @@ class Templates:
         )
         work.run(ENROLMENTS.insert(), **row._asdict())
 
-    def replace_share(
-        self, work: Transaction, row: EnrolmentRow, share: Integers, key: bytes
+    def replace_contribution(
+        self, work: Transaction, row: EnrolmentRow, contribution: Integers, key: bytes
     ) -> None:
-        """Store another share for the recording in `row`, encrypted with the data key `key`."""
+        """Replace the stored contribution of the recording in `row`; encrypt it with the data key `key`."""
         digits = self._digits(work)
-        sealed = self.vault.seal(key, self._rotated(digits, share), f"{row.profile} {row.number}")
+        address = f"{row.profile} {row.number}"
+        sealed = self.vault.seal(key, self._rotated(digits, contribution), address)
         values = {"sealed": sealed, "digits": digits}
         work.run(SET_SHARE, **values, name=row.profile, position=row.number)
 
-    def share(self, row: EnrolmentRow, key: bytes) -> Integers:
-        """Return the (rank,) share of a recording, decrypted with the data key `key` and rotated back."""
-        share = self._stored_share(row, key)
-        return rotated_back(self._rotation_of(row, len(share)), [share])[0]
+    def contribution(self, row: EnrolmentRow, key: bytes) -> Integers:
+        """Return the (rank,) contribution of a recording, decrypted with the data key `key` and rotated back."""
+        stored = self._stored_contribution(row, key)
+        return rotated_back(self._rotation_of(row, len(stored)), [stored])[0]
 
-    def _stored_share(self, row: EnrolmentRow, key: bytes) -> Integers:
-        """Return the (rank,) share of a recording, decrypted but still rotated; raise if it is damaged."""
+    def _stored_contribution(self, row: EnrolmentRow, key: bytes) -> Integers:
+        """Return the (rank,) contribution of a recording, decrypted but still rotated.
+
+        Raises `DamagedProfile` if it is damaged.
+        """
         data = self._open(row, row.share, key)
         if len(data) % 8:
             raise self.damage(row.profile, f"recording {row.number}")
@@ -326,7 +342,7 @@ class Templates:
         return np.frombuffer(data, dtype="<f4")
 
     def _open(self, row: EnrolmentRow, data: bytes, key: bytes) -> bytes:
-        """Return `data` of a row, decrypted with the data key `key`; record the damage and raise if it fails."""
+        """Return `data` of a row, decrypted with the data key `key`; raise `DamagedProfile` if that fails."""
         try:
             return self.vault.open(key, data, f"{row.profile} {row.number}")
         except ValueError as error:
@@ -366,7 +382,7 @@ class Templates:
         return cells
 
     def forget(self, name: str) -> None:
-        """Remove the profile `name` from the cache, and its recorded damage."""
+        """Remove the profile `name` from the cache, and what `damage` noted about it."""
         with self._lock:
             self._drop(name)
             self._damage.pop(name, None)
@@ -394,9 +410,9 @@ class Templates:
         return self._rotated_back(stored)
 
     def _rotated_back(self, stored: SumGroups) -> dict[str, list[Cell]]:
-        """Return {profile id: cells} of rotated sums, rotated back, with one cell per phrase and session.
+        """Return {profile id: its sums}, rotated back, one cell per phrase and session.
 
-        The sums of each master key and length are rotated back by one matrix product.
+        stored : rotated sums in groups of one master key and length; one matrix product rotates a group back
         """
         cells: dict[str, list[Cell]] = {}
         for (digits, rank), members in stored.items():
@@ -411,18 +427,22 @@ class Templates:
         }
 
     def _stored_sums(self, rows: Sequence[EnrolmentRow], key: bytes) -> list[tuple[str, Cell]]:
-        """Return (digits of the master key, rotated sum) per master key, phrase and session of a profile.
+        """Return the rotated sums of a profile: one (digits of the master key, cell) per key, phrase and session.
+
+        rows : all recordings of the profile
+        key : data key of the profile
 
         Raises `DamagedProfile` if a recording is damaged.
         """
-        shares = [self._stored_share(row, key) for row in rows]
-        rank = Counter(map(len, shares)).most_common(1)[0][0]
+        contributions = [self._stored_contribution(row, key) for row in rows]
+        rank = Counter(map(len, contributions)).most_common(1)[0][0]
         recordings: dict[str, list[Cell]] = {}
-        for row, share in zip(rows, shares, strict=True):
-            if len(share) != rank:
+        for row, contribution in zip(rows, contributions, strict=True):
+            if len(contribution) != rank:
                 raise self.damage(row.profile, f"recording {row.number}")
             self._rotation_of(row, rank)
-            recordings.setdefault(row.master, []).append(Cell(row.phrase, share, 1, row.session))
+            cell = Cell(row.phrase, contribution, 1, row.session)
+            recordings.setdefault(row.master, []).append(cell)
         return [
             (digits, cell)
             for digits, cells in recordings.items()
@@ -433,13 +453,14 @@ class Templates:
 def group_sums(groups: SumGroups, name: str, sums: Sequence[tuple[str, Cell]]) -> None:
     """Add the rotated sums of the profile `name` to the groups of their master key and length.
 
-    sums : (digits of the master key, rotated sum)
+    groups : {(digits of a master key, length of the sums): [(profile id, rotated sum)]}, changed in place
+    sums : (digits of the master key, rotated sum) of the profile
     """
     for digits, cell in sums:
         groups.setdefault((digits, len(cell.total)), []).append((name, cell))
 
 
 def rotated_back(rotation: TemplateRotation, sums: Sequence[Integers]) -> list[Integers]:
-    """Return sums with their rotation undone, rounded to whole numbers."""
+    """Undo the `rotation` of sums, and round them to whole numbers."""
     plain = rotation.undo(np.stack(sums).astype(np.float64))
     return list(np.rint(plain).astype(np.int64))

@@ -322,11 +322,13 @@ class Verifier:
         decisions: Iterator[Decision] = iter([])
         if scored:
             vectors = [attempt.recording.vector for attempt in scored]
-            shares = self.profiles.model.share(np.stack([v for v in vectors if v is not None]))
+            contributions = self.profiles.model.contributions(
+                np.stack([v for v in vectors if v is not None])
+            )
             last_change = rows[scored[0].name].last_change
             deployed = self.profiles.domain.deployed(work, last_change)
             trials = []
-            for attempt, share in zip(scored, shares, strict=True):
+            for attempt, contribution in zip(scored, contributions, strict=True):
                 spoof = attempt.spoof_llr
                 # thresholds differ between profiles with and without known phrases
                 is_known = deployed.are_phrases_known(attempt.cells)
@@ -334,7 +336,7 @@ class Verifier:
                 attempt.point = self._points(
                     attempt.request.far, spoof is not None, is_known, is_prompted
                 )
-                test = Cell(attempt.phrase, share, 1)
+                test = Cell(attempt.phrase, contribution, 1)
                 is_detected = attempt.request.countermeasureLlr is None and spoof is not None
                 trials.append(
                     VerificationTrial(
