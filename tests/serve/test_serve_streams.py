@@ -664,7 +664,10 @@ def test_the_client_finds_a_decision_that_was_lost(bench, monkeypatch):
 
 def test_a_client_without_a_service_has_no_answer(bench):
     bench.port = free_port()
-    with client_of(bench) as voice, pytest.raises(NoAnswerError, match="before it was decided"):
+    with (
+        client_of(bench) as voice,
+        pytest.raises(NoAnswerError, match="before the service decided"),
+    ):
         voice.verify_stream(bench.name, blocks(pcm()))
 
 

@@ -1,4 +1,7 @@
-"""Python clients of the HTTP service, with typed answers and automatic retries that repeat no operation."""
+"""Python clients of the HTTP service, with typed answers and automatic retries.
+
+A call that is sent again is executed only once by the service.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of the service's calls, and the reading of their answers; both clients send them."""
+"""HTTP requests of all calls of the service, and the functions that read their answers, shared by both clients."""
 
 from __future__ import annotations
 
@@ -38,14 +38,15 @@ PASSING = (408, 425, 429, 502, 503, 504)
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Rules by which a call is sent again if it has no answer, or if the service asks for a later attempt.
+    """Rules for repeating a call that got no answer, or that the service refused for a while.
 
     Parameters
     ----------
-    attempts : largest number of attempts
-    first_wait_s : seconds to wait before the second attempt, doubled for each further attempt; a random factor between
-        0.5 and 1 is applied
-    longest_wait_s : longest wait in seconds; if the service asks for a longer wait, the call is not repeated
+    attempts : largest number of attempts, including the first
+    first_wait_s : seconds to wait before the second attempt, doubled for each further attempt, and multiplied by a
+        random factor between 0.5 and 1
+    longest_wait_s : longest wait between two attempts, in seconds; if the service asks for a longer wait, the call is
+        not repeated
     """
 
     attempts: int = 4
@@ -57,12 +58,12 @@ class RetryPolicy:
 
         Parameters
         ----------
-        attempt : number of attempts that were made
-        error : refusal of the last attempt; None: it had no answer
+        attempt : number of attempts so far
+        error : refusal of the latest attempt; None: that attempt got no answer
 
         Returns
         -------
-        seconds to wait; None: the call is not sent again
+        seconds to wait; None: the call must not be sent again
         """
         if attempt >= self.attempts:
             return None
@@ -76,15 +77,16 @@ class RetryPolicy:
 
 @dataclass(frozen=True)
 class Call(Generic[Reply]):
-    """HTTP request of a call.
+    """HTTP request of one call of the service, with the function that reads the answer.
 
     Parameters
     ----------
-    method, path : method and path, relative to ``/v1/``
+    method : HTTP method
+    path : path relative to ``/v1/``
     read : converts the JSON of the answer to a record
-    query : fields of the query
+    query : {name: value} of the fields in the address
     content : body; None: no body
-    headers : further headers
+    headers : headers besides those that the client sends with every call
     """
 
     method: str
@@ -96,17 +98,17 @@ class Call(Generic[Reply]):
 
 
 def once(headers: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return headers with a random Idempotency-Key, by which the service executes a repeated call only once."""
+    """Return `headers` and a random Idempotency-Key, with which the service executes a repeated call only once."""
     return {**(headers or {}), "Idempotency-Key": secrets.token_urlsafe(18)}
 
 
 def given(**fields: Any) -> dict[str, Any]:
-    """Return {name: value} of the arguments that are not None."""
+    """Return the arguments that are not None, as {name: value}."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def json_call(path: str, read: Callable[[Json], Reply], fields: Mapping[str, Any]) -> Call[Reply]:
-    """Return a POST call with `fields` as JSON, whose answer `read` converts to a record."""
+    """Return a POST call with `fields` as its JSON body; `read` converts its answer to a record."""
     content = json.dumps(fields).encode()
     return Call("POST", path, read, {}, content, once({"Content-Type": "application/json"}))
 
@@ -120,13 +122,22 @@ def recording_call(
 ) -> Call[Reply]:
     """Return a POST call with a recording, or with a vector of the service's extractor.
 
+    Parameters
+    ----------
+    path : path relative to ``/v1/``
+    read : converts the JSON of the answer to a record
+    sound : bytes of a file, or its path; None: pass `vector`
+    vector : vector in place of sound; None: pass `sound`
+    fields : further fields: sent in the query with sound, in the JSON body with a vector
+
     Raises
     ------
-    TypeError : if both or neither of `sound` and `vector` are given
+    TypeError : if both of `sound` and `vector` are given, or neither
     """
     if (sound is None) == (vector is None):
+        given_inputs = "neither" if sound is None else "both"
         raise TypeError(
-            "expected either sound (bytes of a file, or its path) or vector=; got both or none of them"
+            f"expected either sound (bytes of a file, or its path) or vector=; got {given_inputs}"
         )
     if vector is not None:
         return json_call(path, read, {"vector": [float(x) for x in vector], **fields})
@@ -151,7 +162,12 @@ def profile(profile_id: str) -> Call[Profile]:
 
 
 def profiles(**query: Any) -> Call[tuple[list[Profile], str | None]]:
-    """Return the call that reads one page of profiles; its record is (profiles, `after` of the next page or None)."""
+    """Return the call that reads one page of profiles.
+
+    Its answer is read as (profiles, after): pass `after` to get the next page; None: this page is the last.
+
+    query : fields of the query: ``userId``, ``search`` and ``after``; those that are None are left out
+    """
 
     def read(found: Json) -> tuple[list[Profile], str | None]:
         return [Profile.from_json(item) for item in found["items"]], found["next"]
@@ -175,7 +191,10 @@ def enrol(
 def verify(
     profile_id: str, sound: Sound | None, vector: Sequence[float] | None, **fields: Any
 ) -> Call[VerificationDecision]:
-    """Return the call that verifies a recording against a profile; `fields` are further fields of the request."""
+    """Return the call that verifies a recording against a profile.
+
+    fields : further fields of the request, such as ``far``; those that are None are left out
+    """
     path = f"profiles/{profile_id}/verify"
     return recording_call(path, VerificationDecision.from_json, sound, vector, given(**fields))
 
@@ -186,7 +205,10 @@ def identify(
     candidates: Sequence[str] | None,
     **fields: Any,
 ) -> Call[SpeakerIdentification]:
-    """Return the call that identifies a speaker; `fields` are further fields of the request."""
+    """Return the call that identifies the speaker of a recording.
+
+    fields : further fields of the request, such as ``top``; those that are None are left out
+    """
     names: Any = candidates
     if candidates is not None and vector is None:
         names = ",".join(candidates)
@@ -197,14 +219,14 @@ def identify(
 
 
 def challenge(profile_id: str, kind: str | None) -> Call[ProfileChallenge]:
-    """Return the call that asks for a challenge of a profile."""
+    """Return the call that requests a challenge for a profile; `kind` is "phrase", "words" or "digits"."""
     return json_call(
         "challenges", ProfileChallenge.from_json, given(profileId=profile_id, kind=kind)
     )
 
 
 def change(profile_id: str, action: str) -> Call[Profile]:
-    """Return the call that changes a profile: "reset", "unlock" or "opt-out"."""
+    """Return the call that changes a profile; `action` is "reset", "unlock" or "opt-out"."""
     return Call("POST", f"profiles/{profile_id}/{action}", Profile.from_json, headers=once())
 
 
@@ -214,7 +236,7 @@ def delete(profile_id: str) -> Call[Profile]:
 
 
 def error_of(status: int, headers: Mapping[str, str], content: bytes) -> ServiceError:
-    """Return the exception for an answer with an error status, of the service or of a proxy before it."""
+    """Return the exception for an answer with an error status, which the service or a proxy in front of it has sent."""
     try:
         fields = dict(json.loads(content))
     except (ValueError, TypeError):

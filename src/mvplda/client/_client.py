@@ -1,4 +1,4 @@
-"""Two clients of the service with the same methods: one that waits for answers, and one for asyncio."""
+"""Two clients of the service with the same methods: one that blocks until an answer arrives, and one for asyncio."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEFAULT_RETRIES = RetryPolicy()
 
 
 class _Base:
-    """Base of both clients: options of the connection, and waits before a call is repeated."""
+    """Base of both clients: holds the connection options, and decides whether and when a call is repeated."""
 
     def __init__(
         self,
@@ -52,10 +52,17 @@ class _Base:
         self._errors: type[Exception] = need("httpx").TransportError
 
     def _wait(self, call: Call[Any], attempt: int, error: Exception) -> float:
-        """Return the seconds to wait before the next attempt of a call; raise if there is no further attempt.
+        """Return the seconds to wait before the next attempt of a call.
 
-        attempt : number of attempts that were made
-        error : exception of the last attempt
+        Parameters
+        ----------
+        attempt : number of attempts so far
+        error : exception of the latest attempt
+
+        Raises
+        ------
+        ServiceError : the given `error`, if it is a refusal that must not be repeated
+        NoAnswerError : if no attempt got an answer and no further attempt is allowed
         """
         refusal = error if isinstance(error, ServiceError) else None
         wait = self._retries.wait(attempt, refusal)
@@ -70,7 +77,7 @@ class _Base:
 
 
 def _request(call: Call[Any]) -> dict[str, Any]:
-    """Return a call as arguments of the method `request` of an httpx client."""
+    """Return a call as keyword arguments of the method `request` of an httpx client."""
     return {
         "method": call.method,
         "url": call.path,
@@ -88,7 +95,7 @@ def _read(call: Call[Reply], answer: httpx.Response) -> Reply:
 
 
 class Client(_Base):
-    """Client of an mvplda service that waits for each answer.
+    """Client of an mvplda service whose methods block until the answer arrives.
 
     A call is sent again if it gets no answer, or if the service asks for a later attempt. All attempts have the same
     ``Idempotency-Key``, by which the service executes the call only once. Use the client in a ``with`` block, or close
@@ -99,7 +106,7 @@ class Client(_Base):
     url : address of the service, such as ``https://voice.example.org``
     key : API key; None: the service runs on the same machine and has no keys
     timeout_s : seconds to wait for an answer, per attempt
-    retries : number of attempts, and waits between them
+    retries : rules for repeating a call
     options : options of `httpx.Client`, such as ``verify`` or ``proxy``
     """
 
@@ -131,7 +138,7 @@ class Client(_Base):
         self._http.close()
 
     def _send(self, call: Call[Reply]) -> Reply:
-        """Send a call, again if necessary, and return the record of its answer."""
+        """Send a call, repeat it as `retries` allows, and return its answer as a record."""
         attempt = 0
         while True:
             attempt += 1
@@ -171,7 +178,7 @@ class Client(_Base):
 
         Returns
         -------
-        state of the profile
+        the profile with its state, phrases and number of recordings
 
         Raises
         ------
@@ -181,16 +188,16 @@ class Client(_Base):
         return self._send(calls.profile(profile_id))
 
     def profiles(self, user_id: str | None = None, search: str | None = None) -> Iterator[Profile]:
-        """Yield profiles, read page by page.
+        """Yield the profiles that are not deleted; they are requested from the service page by page.
 
         Parameters
         ----------
-        user_id : yield the profiles of the person with this name; None: of any person
-        search : yield the profiles of people whose name begins with this text, ignoring case; None: of all people
+        user_id : yield only profiles of the person with this name; None: of all people
+        search : yield only profiles of people whose name begins with this text, ignoring case; None: of all people
 
         Yields
         ------
-        profiles that are not deleted
+        profiles, see `Profile`
 
         Raises
         ------
@@ -221,13 +228,13 @@ class Client(_Base):
         profile_id : id of the profile
         sound : recording: bytes of a WAV, FLAC, Ogg or WebM file, or its path; None: pass `vector`
         vector : vector of the service's extractor, in place of sound
-        phrase : phrase that is said; None: the first phrase of the profile
+        phrase : phrase that was said; None: the first phrase of the profile
         session : name of the session (day, room and microphone); None: that of the profile's previous recording, or a
             new session if that is more than an hour old
 
         Returns
         -------
-        number and quality of the recording, and the profile with it
+        number and quality of the recording, and the profile after the enrolment
 
         Raises
         ------
@@ -255,9 +262,9 @@ class Client(_Base):
         profile_id : id of the claimed profile
         sound : recording: bytes of a WAV, FLAC, Ogg or WebM file, or its path; None: pass `vector`
         vector : vector of the service's extractor, in place of sound
-        phrase : claimed phrase; None: any phrase that the profile has enrolled
+        phrase : phrase that must be said; None: any phrase that the profile has enrolled
         challenge_id : id of the challenge that the recording answers, see `challenge`; None: no challenge
-        far : share of impostors that may be accepted; None: the default of the service
+        far : largest share of impostors that may be accepted; None: the default of the service
         countermeasure_llr : natural log-likelihood ratio of bona fide against spoofed speech, from a countermeasure of
             yours; None: no countermeasure
 
@@ -290,12 +297,27 @@ class Client(_Base):
         early: bool = True,
         on_look: OnLook | None = None,
     ) -> VerificationDecision:
-        """Decide whether the owner of a profile speaks, while they speak.
+        """Stream sound to the service, which decides whether the owner of a profile says the phrase.
 
-        blocks : PCM as it arrives: 16 bits, little-endian, one channel
+        Parameters
+        ----------
+        profile_id : id of the claimed profile
+        blocks : sound in the order of time: PCM of 16 bits, little-endian, one channel
         rate : samples per second
+        phrase : phrase that must be said; None: any phrase that the profile has enrolled
+        challenge_id : id of the challenge that the stream answers, see `challenge`; None: no challenge
+        far : largest share of impostors that may be accepted; None: the default of the service
         early : whether the service may decide before the end of `blocks`
-        on_look : called with a `StreamLook` after every half second of speech
+        on_look : called with the evidence so far, a `StreamLook`, after every half second of speech; None: not called
+
+        Returns
+        -------
+        verdict with its reason and evidence, the same as `verify` returns for a recording of this sound
+
+        Raises
+        ------
+        ServiceError : if the service refuses the stream, for example because the profile is locked
+        NoAnswerError : if the connection breaks off, and the service has no decision about the stream
         """
         fields = {
             "rate": rate,
@@ -324,7 +346,7 @@ class Client(_Base):
         vector : vector of the service's extractor, in place of sound
         candidates : ids of the profiles to choose from; None: all enrolled profiles
         top : largest number of profiles in the result; None: 5
-        prior_none : prior probability that the speaker has none of these profiles; None: 0.5
+        prior_none : prior probability that the speaker owns none of the profiles to choose from; None: 0.5
 
         Returns
         -------
@@ -339,12 +361,14 @@ class Client(_Base):
         return self._send(calls.identify(sound, vector, candidates, **fields))
 
     def challenge(self, profile_id: str, kind: str | None = None) -> ProfileChallenge:
-        """Return the open challenge of a profile, or a new one: what to say in the next verification.
+        """Return a challenge, the phrase or words to be said in the next verification of a profile.
+
+        If the profile has a challenge that is neither answered nor expired, it is returned again.
 
         Parameters
         ----------
         profile_id : id of the profile
-        kind : "phrase" for an enrolled phrase, "words" or "digits" for random ones; None: "phrase"
+        kind : "phrase" for an enrolled phrase, "words" or "digits" for random words or digits; None: "phrase"
 
         Returns
         -------
@@ -358,7 +382,7 @@ class Client(_Base):
         return self._send(calls.challenge(profile_id, kind))
 
     def reset(self, profile_id: str) -> Profile:
-        """Remove all recordings of a profile; name, phrases and consent stay.
+        """Remove all recordings of a profile, but not its name, phrases and consent.
 
         Parameters
         ----------
@@ -376,7 +400,7 @@ class Client(_Base):
         return self._send(calls.change(profile_id, "reset"))
 
     def unlock(self, profile_id: str) -> Profile:
-        """End the lock of a profile after rejections; no data are erased.
+        """Unlock a profile that was locked after too many rejections; no data are erased.
 
         Parameters
         ----------
@@ -384,7 +408,7 @@ class Client(_Base):
 
         Returns
         -------
-        the profile
+        the unlocked profile
 
         Raises
         ------
@@ -394,7 +418,7 @@ class Client(_Base):
         return self._send(calls.change(profile_id, "unlock"))
 
     def opt_out(self, profile_id: str) -> Profile:
-        """Erase the voice of a profile at once; the name stays, marked as opted out.
+        """Erase the recordings of a profile at once; its name and consent stay, and its state becomes "opted_out".
 
         Parameters
         ----------
@@ -412,7 +436,7 @@ class Client(_Base):
         return self._send(calls.change(profile_id, "opt-out"))
 
     def delete(self, profile_id: str) -> None:
-        """Erase all data of a profile at once; do nothing if it was deleted before.
+        """Erase all data of a profile at once; do nothing if the profile was deleted before.
 
         Parameters
         ----------
@@ -440,7 +464,7 @@ class AsyncClient(_Base):
     url : address of the service, such as ``https://voice.example.org``
     key : API key; None: the service runs on the same machine and has no keys
     timeout_s : seconds to wait for an answer, per attempt
-    retries : number of attempts, and waits between them
+    retries : rules for repeating a call
     options : options of `httpx.AsyncClient`, such as ``verify`` or ``proxy``
     """
 
@@ -472,7 +496,7 @@ class AsyncClient(_Base):
         await self._http.aclose()
 
     async def _send(self, call: Call[Reply]) -> Reply:
-        """Send a call, again if necessary, and return the record of its answer."""
+        """Send a call, repeat it as `retries` allows, and return its answer as a record."""
         attempt = 0
         while True:
             attempt += 1
@@ -512,7 +536,7 @@ class AsyncClient(_Base):
 
         Returns
         -------
-        state of the profile
+        the profile with its state, phrases and number of recordings
 
         Raises
         ------
@@ -524,16 +548,16 @@ class AsyncClient(_Base):
     async def profiles(
         self, user_id: str | None = None, search: str | None = None
     ) -> AsyncIterator[Profile]:
-        """Yield profiles, read page by page.
+        """Yield the profiles that are not deleted; they are requested from the service page by page.
 
         Parameters
         ----------
-        user_id : yield the profiles of the person with this name; None: of any person
-        search : yield the profiles of people whose name begins with this text, ignoring case; None: of all people
+        user_id : yield only profiles of the person with this name; None: of all people
+        search : yield only profiles of people whose name begins with this text, ignoring case; None: of all people
 
         Yields
         ------
-        profiles that are not deleted
+        profiles, see `Profile`
 
         Raises
         ------
@@ -565,13 +589,13 @@ class AsyncClient(_Base):
         profile_id : id of the profile
         sound : recording: bytes of a WAV, FLAC, Ogg or WebM file, or its path; None: pass `vector`
         vector : vector of the service's extractor, in place of sound
-        phrase : phrase that is said; None: the first phrase of the profile
+        phrase : phrase that was said; None: the first phrase of the profile
         session : name of the session (day, room and microphone); None: that of the profile's previous recording, or a
             new session if that is more than an hour old
 
         Returns
         -------
-        number and quality of the recording, and the profile with it
+        number and quality of the recording, and the profile after the enrolment
 
         Raises
         ------
@@ -599,9 +623,9 @@ class AsyncClient(_Base):
         profile_id : id of the claimed profile
         sound : recording: bytes of a WAV, FLAC, Ogg or WebM file, or its path; None: pass `vector`
         vector : vector of the service's extractor, in place of sound
-        phrase : claimed phrase; None: any phrase that the profile has enrolled
+        phrase : phrase that must be said; None: any phrase that the profile has enrolled
         challenge_id : id of the challenge that the recording answers, see `challenge`; None: no challenge
-        far : share of impostors that may be accepted; None: the default of the service
+        far : largest share of impostors that may be accepted; None: the default of the service
         countermeasure_llr : natural log-likelihood ratio of bona fide against spoofed speech, from a countermeasure of
             yours; None: no countermeasure
 
@@ -634,12 +658,27 @@ class AsyncClient(_Base):
         early: bool = True,
         on_look: OnLook | None = None,
     ) -> VerificationDecision:
-        """Decide whether the owner of a profile speaks, while they speak.
+        """Stream sound to the service, which decides whether the owner of a profile says the phrase.
 
-        blocks : PCM as it arrives: 16 bits, little-endian, one channel
+        Parameters
+        ----------
+        profile_id : id of the claimed profile
+        blocks : sound in the order of time: PCM of 16 bits, little-endian, one channel
         rate : samples per second
+        phrase : phrase that must be said; None: any phrase that the profile has enrolled
+        challenge_id : id of the challenge that the stream answers, see `challenge`; None: no challenge
+        far : largest share of impostors that may be accepted; None: the default of the service
         early : whether the service may decide before the end of `blocks`
-        on_look : called with a `StreamLook` after every half second of speech
+        on_look : called with the evidence so far, a `StreamLook`, after every half second of speech; None: not called
+
+        Returns
+        -------
+        verdict with its reason and evidence, the same as `verify` returns for a recording of this sound
+
+        Raises
+        ------
+        ServiceError : if the service refuses the stream, for example because the profile is locked
+        NoAnswerError : if the connection breaks off, and the service has no decision about the stream
         """
         fields = {
             "rate": rate,
@@ -668,7 +707,7 @@ class AsyncClient(_Base):
         vector : vector of the service's extractor, in place of sound
         candidates : ids of the profiles to choose from; None: all enrolled profiles
         top : largest number of profiles in the result; None: 5
-        prior_none : prior probability that the speaker has none of these profiles; None: 0.5
+        prior_none : prior probability that the speaker owns none of the profiles to choose from; None: 0.5
 
         Returns
         -------
@@ -683,12 +722,14 @@ class AsyncClient(_Base):
         return await self._send(calls.identify(sound, vector, candidates, **fields))
 
     async def challenge(self, profile_id: str, kind: str | None = None) -> ProfileChallenge:
-        """Return the open challenge of a profile, or a new one: what to say in the next verification.
+        """Return a challenge, the phrase or words to be said in the next verification of a profile.
+
+        If the profile has a challenge that is neither answered nor expired, it is returned again.
 
         Parameters
         ----------
         profile_id : id of the profile
-        kind : "phrase" for an enrolled phrase, "words" or "digits" for random ones; None: "phrase"
+        kind : "phrase" for an enrolled phrase, "words" or "digits" for random words or digits; None: "phrase"
 
         Returns
         -------
@@ -702,7 +743,7 @@ class AsyncClient(_Base):
         return await self._send(calls.challenge(profile_id, kind))
 
     async def reset(self, profile_id: str) -> Profile:
-        """Remove all recordings of a profile; name, phrases and consent stay.
+        """Remove all recordings of a profile, but not its name, phrases and consent.
 
         Parameters
         ----------
@@ -720,7 +761,7 @@ class AsyncClient(_Base):
         return await self._send(calls.change(profile_id, "reset"))
 
     async def unlock(self, profile_id: str) -> Profile:
-        """End the lock of a profile after rejections; no data are erased.
+        """Unlock a profile that was locked after too many rejections; no data are erased.
 
         Parameters
         ----------
@@ -728,7 +769,7 @@ class AsyncClient(_Base):
 
         Returns
         -------
-        the profile
+        the unlocked profile
 
         Raises
         ------
@@ -738,7 +779,7 @@ class AsyncClient(_Base):
         return await self._send(calls.change(profile_id, "unlock"))
 
     async def opt_out(self, profile_id: str) -> Profile:
-        """Erase the voice of a profile at once; the name stays, marked as opted out.
+        """Erase the recordings of a profile at once; its name and consent stay, and its state becomes "opted_out".
 
         Parameters
         ----------
@@ -756,7 +797,7 @@ class AsyncClient(_Base):
         return await self._send(calls.change(profile_id, "opt-out"))
 
     async def delete(self, profile_id: str) -> None:
-        """Erase all data of a profile at once; do nothing if it was deleted before.
+        """Erase all data of a profile at once; do nothing if the profile was deleted before.
 
         Parameters
         ----------

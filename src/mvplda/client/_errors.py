@@ -13,17 +13,17 @@ class ServiceError(MvpldaError):
 
     Attributes
     ----------
-    status : HTTP status
-    kind : kind of the problem, such as ``locked`` or ``not-found``
-    detail : sentence for people
-    retry_after : seconds to wait before another attempt; None if waiting does not help
+    status : HTTP status of the answer
+    kind : code of the problem, such as ``locked`` or ``not-found``
+    detail : explanation for people, one or two sentences
+    retry_after : seconds to wait before another attempt; None: the service asked for no wait
     fields : all fields of the answer
 
     Parameters
     ----------
-    status : HTTP status
-    fields : problem details of the answer
-    retry_after : seconds to wait before another attempt; None if waiting does not help
+    status : HTTP status of the answer
+    fields : problem details of the answer (RFC 9457)
+    retry_after : seconds to wait before another attempt; None: the service asked for no wait
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Answers of the service as records; their attribute `raw` has all fields of the answer as JSON."""
+"""Answers of the service as records; the attribute `raw` of most records has all fields of the answer as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Verdict = Literal["accept", "reject", "inconclusive"]
 
 
 def optional_time(text: str | None) -> datetime | None:
-    """Return a time from text in ISO 8601; None for None."""
+    """Return the time in a text in ISO 8601; None if `text` is None."""
     return None if text is None else datetime.fromisoformat(text)
 
 
@@ -22,10 +22,11 @@ class RecordingQuality:
 
     Parameters
     ----------
-    duration_s, speech_s : length, and speech in it, in seconds
+    duration_s : length in seconds
+    speech_s : seconds of speech in the recording
     level_db : mean level of the speech, in dB relative to full scale
     snr_db : signal-to-noise ratio in dB; None: it cannot be measured
-    warnings : names of faults, such as "noisy"
+    warnings : codes of the faults of the recording, such as "noisy"
     """
 
     duration_s: float
@@ -36,7 +37,7 @@ class RecordingQuality:
 
     @classmethod
     def from_json(cls, reply: Json | None) -> RecordingQuality | None:
-        """Return the record of the field ``quality`` of an answer; None for None."""
+        """Convert the field ``quality`` of an answer to a record; return None if the field is null."""
         if reply is None:
             return None
         return cls(
@@ -57,11 +58,11 @@ class Profile:
     id : id of the profile
     user_id : name of the person; None: no name is stored
     state : "created", "enrolling", "enrolled", "stale", "expired", "damaged", "opted_out" or "deleted"
-    phrases : its phrases; None for a key of the role verify
+    phrases : phrases of the profile; None if the API key has the role verify, which must not see them
     enrolments : number of recordings
-    remaining : number of recordings that are missing until the first phrase is enrolled
+    remaining : number of recordings that are still needed to enrol a first phrase
     created : time of creation
-    locked_until : end of the lock after rejections; None: not locked
+    locked_until : time until which the profile is locked after too many rejections; None: not locked
     raw : all fields of the answer
     """
 
@@ -82,7 +83,7 @@ class Profile:
 
     @classmethod
     def from_json(cls, reply: Json) -> Profile:
-        """Return the record of an answer in JSON."""
+        """Convert an answer, or an object in it, from JSON to a record."""
         phrases = reply["phrases"]
         return cls(
             reply["profileId"],
@@ -104,7 +105,7 @@ class Enrolment:
     Parameters
     ----------
     number : number of the recording in its profile
-    profile : the profile after the enrolment
+    profile : the profile, including the new recording
     quality : quality of the recording; None for a vector
     raw : all fields of the answer
     """
@@ -116,7 +117,7 @@ class Enrolment:
 
     @classmethod
     def from_json(cls, reply: Json) -> Enrolment:
-        """Return the record of an answer in JSON."""
+        """Convert an answer, or an object in it, from JSON to a record."""
         quality = RecordingQuality.from_json(reply["quality"])
         return cls(reply["enrollmentId"], Profile.from_json(reply), quality, reply)
 
@@ -129,9 +130,11 @@ class VerificationDecision:
     ----------
     result_id : id of the decision in the audit
     verdict : "accept", "reject" or "inconclusive"
-    reason : reason code; None for an acceptance, and for reasons that the key may not see
-    voice, phrase : verdicts about voice and phrase alone; None if the key may not see them, or if nothing was scored
-    llr : natural log-likelihood ratio of the claim; None as for `voice`
+    reason : reason code of a rejection or an inconclusive verdict; None for an acceptance, and if the policy of the API
+        key hides the reason
+    voice, phrase : verdicts about the voice alone and about the phrase alone; None if the policy of the API key hides
+        them, or if the recording was not scored
+    llr : natural log-likelihood ratio of the claim (owner and phrase); None as for `voice`
     quality : quality of the recording; None for a vector
     raw : all fields of the answer
     """
@@ -152,7 +155,7 @@ class VerificationDecision:
 
     @classmethod
     def from_json(cls, reply: Json) -> VerificationDecision:
-        """Return the record of an answer in JSON."""
+        """Convert an answer, or an object in it, from JSON to a record."""
         return cls(
             reply["resultId"],
             reply["decision"],
@@ -167,13 +170,13 @@ class VerificationDecision:
 
 @dataclass(frozen=True)
 class ProfileChallenge:
-    """Challenge of a profile: what to say in its next verification.
+    """Challenge of a profile: phrase or words to be said in the next verification.
 
     Parameters
     ----------
     id : id of the challenge, to be sent with the verification
     profile_id : id of the profile
-    phrases : what to say; one text
+    phrases : tuple with one text, the phrase or the words to be said
     expires : time of expiry
     """
 
@@ -184,21 +187,21 @@ class ProfileChallenge:
 
     @classmethod
     def from_json(cls, reply: Json) -> ProfileChallenge:
-        """Return the record of an answer in JSON."""
+        """Convert an answer, or an object in it, from JSON to a record."""
         expires = datetime.fromisoformat(reply["expires"])
         return cls(reply["challengeId"], reply["profileId"], tuple(reply["phrases"]), expires)
 
 
 @dataclass(frozen=True)
 class SpeakerCandidate:
-    """Profile that may be the speaker's.
+    """Profile whose owner is possibly the speaker of an identified recording.
 
     Parameters
     ----------
     profile_id : id of the profile
-    user_id : name of the person; None: no name is stored, or the key may not see it
-    llr : natural log-likelihood ratio of the same speaker; None if the key may not see it
-    probability : probability that the speaker is the owner; None if the key may not see it
+    user_id : name of the owner; None: no name is stored, or the API key must not see it
+    llr : natural log-likelihood ratio of the same speaker; None if the policy of the API key hides it
+    probability : probability that the owner is the speaker; None if the policy of the API key hides it
     """
 
     profile_id: str
@@ -208,7 +211,7 @@ class SpeakerCandidate:
 
     @classmethod
     def from_json(cls, reply: Json) -> SpeakerCandidate:
-        """Return the record of an answer in JSON."""
+        """Convert an answer, or an object in it, from JSON to a record."""
         return cls(reply["profileId"], reply["userId"], reply["llr"], reply["probability"])
 
 
@@ -218,7 +221,7 @@ class SpeakerIdentification:
 
     Parameters
     ----------
-    identified : id of the identified profile; None: no profile is probable enough
+    identified : id of the identified profile; None: the speaker was not identified
     candidates : most probable profiles, best first
     reason : reason code if the recording cannot be used; else None
     raw : all fields of the answer
@@ -231,7 +234,7 @@ class SpeakerIdentification:
 
     @classmethod
     def from_json(cls, reply: Json) -> SpeakerIdentification:
-        """Return the record of an answer in JSON."""
+        """Convert an answer, or an object in it, from JSON to a record."""
         candidates = tuple(
             SpeakerCandidate.from_json(candidate) for candidate in reply["candidates"]
         )

@@ -1,4 +1,4 @@
-"""Verification of a stream over a WebSocket: its messages, and the two ways to exchange them."""
+"""Verification of streamed sound over a WebSocket: messages, and exchange of them with and without asyncio."""
 
 from __future__ import annotations
 
@@ -24,9 +24,16 @@ STORED_S = 2.0
 
 @dataclass(frozen=True)
 class StreamLook:
-    """Evidence of a stream before its end; LLRs are None if the policy of the key does not include them.
+    """Evidence of the service about the sound that it has received of a stream so far.
 
-    seconds, speech_s : duration of the stream, and of the speech in it
+    The LLRs are None if there is too little speech, if the policy of the API key hides them, if words are prompted, or
+    if the service is busy with other recordings.
+
+    Parameters
+    ----------
+    seconds, speech_s : seconds of sound, and of speech in it
+    llr : natural log-likelihood ratio of the claim (owner and phrase)
+    llr_speaker, llr_phrase : natural log-likelihood ratios of the same speaker, and of the same phrase
     """
 
     seconds: float
@@ -37,6 +44,7 @@ class StreamLook:
 
     @classmethod
     def from_json(cls, reply: Json) -> StreamLook:
+        """Convert a message of the type ``look`` from JSON to a record."""
         llrs = (reply["llr"], reply["llrSpeaker"], reply["llrPhrase"])
         return cls(reply["seconds"], reply["speechS"], *llrs)
 
@@ -48,9 +56,15 @@ Blocks = Iterable[bytes] | AsyncIterable[bytes]
 
 @dataclass(frozen=True)
 class StreamCall:
-    """WebSocket of one attempt.
+    """Request to open the WebSocket of one verification, with the function that reads its messages.
 
-    on_look : called with each look
+    Parameters
+    ----------
+    url : address of the WebSocket, with the fields of the request in its query
+    headers : headers of the request, with an Idempotency-Key
+    timeout_s : seconds to wait for the connection, and for the decision
+    retries : rules for requesting the stored decision of a stream that broke off
+    on_look : called with each `StreamLook`; None: looks are ignored
     """
 
     url: str
@@ -68,10 +82,14 @@ class StreamCall:
         on_look: OnLook | None,
         **fields: Any,
     ) -> StreamCall:
-        """Return the call of a client.
+        """Return the request for a stream about a profile, built from the settings of a client.
 
-        options : options of its HTTP client
-        fields : fields of the query; those that are None are left out
+        Parameters
+        ----------
+        options : options of the client's httpx client: ``base_url``, ``headers`` and ``timeout`` are used
+        retries, on_look : see the class
+        profile_id : id of the claimed profile
+        fields : fields of the query, such as ``rate``; those that are None are left out
         """
         base = "ws" + options["base_url"].removeprefix("http")
         query = urlencode(given(**fields))
@@ -80,7 +98,7 @@ class StreamCall:
 
     @property
     def connection(self) -> dict[str, Any]:
-        """Return the arguments of `websockets` for a connection."""
+        """Keyword arguments of the function `connect` of the package websockets."""
         return {
             "uri": self.url,
             "additional_headers": self.headers,
@@ -89,7 +107,10 @@ class StreamCall:
         }
 
     def read(self, message: str | bytes) -> VerificationDecision | None:
-        """Return the decision in a message, or None for a look; raise for a refusal."""
+        """Return the decision in a message, or pass a look to `on_look` and return None.
+
+        Raises `ServiceError` if the message is a refusal.
+        """
         reply = json.loads(message)
         if reply["type"] == "decision":
             return VerificationDecision.from_json(reply)
@@ -100,25 +121,46 @@ class StreamCall:
             self.on_look(StreamLook.from_json(reply))
         return None
 
-    def wait_for_stored(self, attempt: int, error: Exception) -> float:
-        """Return the seconds before the stored decision is asked for; raise if it is not to be had."""
+    def wait_for_stored_decision(self, attempt: int, error: Exception) -> float:
+        """Return the seconds to wait before the next request for the stored decision of a stream that broke off.
+
+        Parameters
+        ----------
+        attempt : number of the request, from 1
+        error : why the stream, or the previous request, failed
+
+        Raises
+        ------
+        NoAnswerError : if no further attempt is allowed, or if the service has no decision
+        """
         wait = self.retries.wait(attempt, None)
         is_in_progress = isinstance(error, ServiceError) and error.kind == "in-progress"
         if wait is None or (isinstance(error, (TimeoutError, ServiceError)) and not is_in_progress):
-            raise NoAnswerError(f"the stream broke off before it was decided: {error}") from error
+            raise NoAnswerError(
+                f"the stream broke off before the service decided ({error}): send the recording again"
+            ) from error
         return wait
 
 
 def refusal(error: Any) -> ServiceError:
-    """Return the exception for a handshake that the service refused."""
+    """Return the exception for a handshake that the service refused; `error` is websockets' `InvalidStatus`."""
     response = error.response
     return error_of(response.status_code, response.headers, response.body or b"")
 
 
 def run(call: StreamCall, blocks: Blocks) -> VerificationDecision:
-    """Send blocks until the service decides; return its decision."""
+    """Send blocks of sound until the service decides or they end, and return the decision of the service.
+
+    Raises
+    ------
+    ServiceError : if the service refuses the stream
+    NoAnswerError : if the stream breaks off, and the service has no decision about it
+    TypeError : if `blocks` is an asynchronous iterable
+    """
     if isinstance(blocks, AsyncIterable):
-        raise TypeError("expected an iterable of bytes; got an asynchronous one: use AsyncClient")
+        raise TypeError(
+            "expected blocks as an iterable of bytes; got an asynchronous iterable: pass it to AsyncClient"
+        )
     errors = need("websockets.exceptions")
     connect = need("websockets.sync.client").connect
     try:
@@ -126,7 +168,7 @@ def run(call: StreamCall, blocks: Blocks) -> VerificationDecision:
             try:
                 for block in blocks:
                     socket.send(block)
-                    decision = _received(call, socket)
+                    decision = _decision_received(call, socket)
                     if decision is not None:
                         return decision
                 socket.send(END)
@@ -140,11 +182,11 @@ def run(call: StreamCall, blocks: Blocks) -> VerificationDecision:
     except errors.InvalidStatus as error:
         raise refusal(error) from error
     except (errors.ConnectionClosed, OSError) as error:
-        return _stored(call, error)
+        return _stored_decision(call, error)
 
 
-def _received(call: StreamCall, socket: Any) -> VerificationDecision | None:
-    """Read the messages that have arrived."""
+def _decision_received(call: StreamCall, socket: Any) -> VerificationDecision | None:
+    """Read the messages that have arrived so far; return the decision, or None if it is not among them."""
     while True:
         try:
             message = socket.recv(timeout=SOON_S)
@@ -155,14 +197,22 @@ def _received(call: StreamCall, socket: Any) -> VerificationDecision | None:
             return decision
 
 
-def _stored(call: StreamCall, error: Exception) -> VerificationDecision:
-    """Return the decision about a stream that broke off: the service stores it under the call's Idempotency-Key."""
+def _stored_decision(call: StreamCall, error: Exception) -> VerificationDecision:
+    """Return the decision that the service stored, under the call's Idempotency-Key, about a stream that broke off.
+
+    error : why the stream broke off
+
+    Raises
+    ------
+    ServiceError : if the service refuses to open the stream again
+    NoAnswerError : if the service has no decision
+    """
     errors = need("websockets.exceptions")
     connect = need("websockets.sync.client").connect
     attempt = 0
     while True:
         attempt += 1
-        time.sleep(call.wait_for_stored(attempt, error))
+        time.sleep(call.wait_for_stored_decision(attempt, error))
         try:
             with connect(**call.connection) as socket:
                 decision = call.read(socket.recv(timeout=STORED_S))
@@ -175,29 +225,32 @@ def _stored(call: StreamCall, error: Exception) -> VerificationDecision:
 
 
 async def run_async(call: StreamCall, blocks: Blocks) -> VerificationDecision:
-    """Send blocks until the service decides; return its decision."""
+    """Send blocks of sound, like `run`, but let other tasks of the event loop run meanwhile.
+
+    `blocks` may be an iterable or an asynchronous iterable.
+    """
     errors = need("websockets.exceptions")
     connect = need("websockets.asyncio.client").connect
     try:
         async with connect(**call.connection) as socket:
-            sending = asyncio.ensure_future(_send(socket, blocks))
+            sending = asyncio.ensure_future(_send_blocks(socket, blocks))
             try:
                 async for message in socket:
                     decision = call.read(message)
                     if decision is not None:
                         return decision
-                raise ConnectionError("the service closed the stream")
+                raise ConnectionError("the service closed the stream without a decision")
             finally:
                 sending.cancel()
     except errors.InvalidStatus as error:
         raise refusal(error) from error
     except (errors.ConnectionClosed, OSError) as error:
         # the service stores the decision under the call's Idempotency-Key
-        return await asyncio.to_thread(_stored, call, error)
+        return await asyncio.to_thread(_stored_decision, call, error)
 
 
-async def _send(socket: Any, blocks: Blocks) -> None:
-    """Send all blocks, then the end."""
+async def _send_blocks(socket: Any, blocks: Blocks) -> None:
+    """Send all blocks, then the message that ends the stream."""
     if isinstance(blocks, AsyncIterable):
         async for block in blocks:
             await socket.send(block)

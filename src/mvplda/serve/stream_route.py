@@ -1,4 +1,4 @@
-"""WebSocket of a profile: checks before a stream, and messages to its client."""
+"""Endpoint of the WebSocket by which sound is streamed to verify a profile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ NO_SOUND = ProcessedRecording(None)
 
 
 async def verify_stream(websocket: WebSocket, profile_id: str) -> None:
-    """Verify a claimed person and phrase while sound arrives, as PCM in binary messages."""
+    """Verify the claim to be the owner of a profile by streamed sound, PCM in binary messages.
+
+    A refusal is sent to the client as a problem, see `end_with_problem`; if the client breaks off the stream, nothing
+    is sent.
+    """
     try:
         await _verify(websocket, profile_id)
     except WebSocketDisconnect:
@@ -33,17 +37,24 @@ async def verify_stream(websocket: WebSocket, profile_id: str) -> None:
 
 
 async def accept(websocket: WebSocket) -> None:
-    """Accept a handshake; refusals after it are messages, because browsers hide the answers of handshakes."""
+    """Accept the handshake of a WebSocket.
+
+    Later refusals are sent as messages, because browsers hide the HTTP answer to a refused handshake.
+    """
     protocol = STREAM_PROTOCOL if STREAM_PROTOCOL in websocket.scope["subprotocols"] else None
     await websocket.accept(protocol)
 
 
 async def refuse_stream(websocket: WebSocket, path: str) -> None:
-    """Refuse a WebSocket at any other path."""
-    await end_with_problem(websocket, Problem(404, "not-found", "there is no stream at this path"))
+    """Refuse (404) a WebSocket whose path is not that of a stream."""
+    await end_with_problem(
+        websocket,
+        Problem(404, "not-found", "no stream has this path: connect to /v1/profiles/ID/stream"),
+    )
 
 
 async def _verify(websocket: WebSocket, profile_id: str) -> None:
+    """Check the request, read the stream, and send the decision; raise a `Problem` for a refusal."""
     exchange = websocket.scope["exchange"]
     caller = await MAY_VERIFY(websocket)  # type: ignore[arg-type]
     app = runtime_of(websocket)

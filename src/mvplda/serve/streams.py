@@ -1,8 +1,8 @@
-"""Verification of a stream: looks while sound arrives, and one decision about all of it.
+"""Verification of streamed sound: *looks* while it arrives, and one decision about all of it.
 
-A look compares the sound up to then with the profile. It writes nothing and counts nothing: the stream is one attempt,
-decided as a recording of the same sound by POST verify. A stream whose evidence was looked at is decided however it
-ends, so that looks at one's own evidence are never free.
+A look compares the sound so far with the profile; it changes nothing in the database. The stream is one attempt: POST
+verify decides the same about a recording of its sound. After the first look with evidence, a stream is decided even if
+its client breaks it off, so that nobody can see the evidence of a voice without using up an attempt.
 """
 
 from __future__ import annotations
@@ -27,16 +27,21 @@ if TYPE_CHECKING:
 
 SAMPLE_BYTES = 2
 LARGEST_FRAME = 2**20
-"""Largest message of a client, in bytes: over 15 s of sound at 16 kHz."""
+"""Largest message that a client may send, in bytes: more than 15 s of sound at 16 kHz."""
 RESTART = 1012
-"""Close code of a server that is shut down."""
+"""Close code of a WebSocket whose server is being shut down."""
 
 
 class StreamRequest(Body):
-    """Fields of a stream, in the query of its address.
+    """Request to verify a stream: fields in the query of the WebSocket's address.
 
+    Parameters
+    ----------
+    phrase : claimed phrase; None: any phrase that the profile has enrolled
+    challengeId : id of the challenge that the stream answers; None: no challenge
+    far : share of impostors that may be accepted; None: the default of the service
     rate : samples per second
-    early : whether the stream may be decided before its client ends it
+    early : whether the service may decide before the client ends the stream
     """
 
     phrase: Phrase | None = None
@@ -46,12 +51,19 @@ class StreamRequest(Body):
     early: bool = True
 
     def verification(self) -> VerifyRequest:
-        """Return the request of a recording with the same fields."""
+        """Return the request to verify a whole recording with the same phrase, challenge and share of impostors."""
         return VerifyRequest(phrase=self.phrase, challengeId=self.challengeId, far=self.far)
 
 
 class LookReply(Reply):
-    """Result of a look: seconds and speech so far, and the evidence that the caller may see, else null."""
+    """Message with the result of a look; LLRs are null if nothing was compared, or if the API key must not see them.
+
+    Parameters
+    ----------
+    seconds, speechS : seconds of sound, and of speech in it, so far
+    llr : LLR of the claim (owner and phrase)
+    llrSpeaker, llrPhrase : LLRs of the same speaker, and of the same phrase
+    """
 
     type: str = "look"
     seconds: float
@@ -62,15 +74,31 @@ class LookReply(Reply):
 
 
 class StreamedAttempt:
-    """An attempt whose sound arrives piece by piece.
+    """Attempt to be verified whose sound arrives piece by piece.
 
+    Parameters
+    ----------
+    app : state of the service of the caller's tenant
     attempt : caller, profile, request and prompted words of the attempt, without a recording
+    fields : fields of the stream
+
+    Attributes
+    ----------
+    looks : number of comparisons with the profile so far
+
+    Raises
+    ------
+    Problem : 422 if the service has no extractor
     """
 
     def __init__(self, app: Runtime, attempt: Attempt, fields: StreamRequest) -> None:
         extractor = app.service.model.extractor
         if extractor is None:
-            raise Problem(422, "no-extractor", "this service has no extractor: send vectors")
+            raise Problem(
+                422,
+                "no-extractor",
+                "this service has no extractor and cannot read sound: send a vector by POST verify",
+            )
         self.app = app
         self.looks = 0
         self._attempt = attempt
@@ -82,13 +110,21 @@ class StreamedAttempt:
 
     @property
     def seconds(self) -> float:
-        """Duration of the stream."""
+        """Duration of the sound so far, in seconds."""
         return self._schedule.seconds
 
     def append(self, data: bytes) -> bool:
-        """Append PCM; return whether it is time to call `examine`."""
+        """Append PCM `data`, and return whether `examine` should be called now.
+
+        Raises
+        ------
+        Problem : 422 if `data` ends within a sample
+        """
         if len(data) % SAMPLE_BYTES:
-            detail = "a message holds whole samples: 16 bits each, little-endian, one channel"
+            detail = (
+                "expected whole samples of 16 bits in each message; got an odd number of bytes, "
+                f"{len(data)}"
+            )
             raise Problem(422, "stream", detail)
         self._pcm += data
         return self._schedule.append(
@@ -96,7 +132,7 @@ class StreamedAttempt:
         )
 
     def wave_file(self) -> bytes:
-        """Return the stream as a WAV file."""
+        """Return the sound so far as the bytes of a WAV file."""
         file = io.BytesIO()
         with wave.open(file, "wb") as sound:
             sound.setnchannels(1)
@@ -106,7 +142,13 @@ class StreamedAttempt:
         return file.getvalue()
 
     async def examine(self) -> LookReply | None:
-        """Detect speech; if there is enough new speech, look at the stream and return the result."""
+        """Detect speech, and return the message about a look if it is due, after each half second of new speech.
+
+        Returns
+        -------
+        message for the client; None: there is not enough new speech since the previous message. The message has no
+        evidence if words are prompted, or if other recordings occupy all threads
+        """
         if not await asyncio.to_thread(self._schedule.is_due):
             return None
         reply = LookReply(seconds=round(self.seconds, 2), speechS=round(self._schedule.speech_s, 2))
@@ -126,7 +168,7 @@ class StreamedAttempt:
         return reply
 
     def _look(self) -> Look | None:
-        """Compare the stream up to now with the profile; None if it cannot be compared yet."""
+        """Compare the sound so far with the profile; return None if sound or profile cannot be used."""
         service = self.app.service
         recording = service.process(self.wave_file(), detects_spoofs=False)
         if recording.reason is not None:
@@ -136,9 +178,10 @@ class StreamedAttempt:
 
     @property
     def is_decided(self) -> bool:
-        """Whether more sound is not needed.
+        """Whether the service ends the stream now, because more sound should not change the decision.
 
-        That is so after a pause, and if the last looks agree: all accept, or all reject the voice.
+        It does so after a second of silence, and if the last two looks agree: both accept at the strictest operating
+        point, or both reject the voice. It never does if request or settings forbid early decisions.
         """
         if not self._may_end_early:
             return False
@@ -148,7 +191,7 @@ class StreamedAttempt:
         return self._attempt.request.challengeId is None and do_agree(self._outcomes)
 
     async def decide(self) -> VerifyReply:
-        """Decide about all sound that has arrived, as about a recording of it."""
+        """Decide about all sound so far, as POST verify does about a recording; this counts as one attempt."""
         app = self.app
         prompt = self._attempt.prompt
         recording = await app.run_heavy(app.service.process, self.wave_file(), prompt)
@@ -159,7 +202,7 @@ class StreamedAttempt:
 
 
 def _outcome(look: Look | None) -> str:
-    """Return accept or reject for a look that more sound should not change; else an empty text."""
+    """Return "accept" or "reject" if more sound should not change this result of a look; otherwise an empty string."""
     if look is None:
         return ""
     if look.is_accepted:
@@ -168,7 +211,15 @@ def _outcome(look: Look | None) -> str:
 
 
 async def receive(websocket: WebSocket, attempt: StreamedAttempt) -> None:
-    """Read a stream until its client ends it, it is decided or too long; send a message about each look."""
+    """Read a stream to its end, and send the client a message about each look.
+
+    The stream ends with the message of the client, with `StreamedAttempt.is_decided`, or at the largest duration.
+
+    Raises
+    ------
+    WebSocketDisconnect : if the client breaks off the stream
+    Problem : 422 if a message is neither sound nor the end of the stream
+    """
     while True:
         message = await websocket.receive()
         if message["type"] == "websocket.disconnect":
@@ -188,21 +239,23 @@ async def receive(websocket: WebSocket, attempt: StreamedAttempt) -> None:
 
 
 def check_end(text: str) -> None:
-    """Raise unless a message of text is the end of a stream."""
+    """Raise a `Problem` (422) unless a text message is `{"type": "end"}`, with which a client ends its stream."""
     try:
         message = json.loads(text)
     except (ValueError, RecursionError):
         message = None
     if message != {"type": "end"}:
-        detail = 'expected sound as binary messages, or the message {"type": "end"}'
+        detail = (
+            f'expected sound as binary messages, or {{"type": "end"}}; got the text {text[:40]!r}'
+        )
         raise Problem(422, "stream", detail)
 
 
 async def received_decision(websocket: WebSocket, attempt: StreamedAttempt) -> VerifyReply:
-    """Return the decision about a stream, after its end.
+    """Read a stream to its end, and return the decision about it.
 
-    A stream that breaks off is decided too once its evidence was looked at, unless the service is shut down; the
-    error is raised afterwards.
+    If the stream breaks off, the error is raised. Before that, the sound so far is decided if there was a look with
+    evidence, unless the stream broke off because the service is shut down.
     """
     try:
         await receive(websocket, attempt)
