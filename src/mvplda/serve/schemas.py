@@ -49,7 +49,7 @@ class Reply(BaseModel):
 class Consent(Body):
     """Consent of a person to the storage of voice templates."""
 
-    given: bool = Field(description="Whether the person agreed; nothing is stored otherwise")
+    given: bool = Field(description="Whether the person agreed; if not, no profile is created")
     text: str | None = Field(default=None, max_length=5000, description="What the person agreed to")
 
 
@@ -60,7 +60,8 @@ class NewProfile(Body):
         default=None, max_length=200, examples=["ann"], description="Name of the person"
     )
     phrase: Phrase | None = Field(
-        default=None, description="Phrase to be enrolled; default: that of the first recording"
+        default=None,
+        description="Phrase to be enrolled; default: the phrase of the first recording",
     )
     consent: Consent = Field(
         examples=[{"given": True, "text": "My voice may be used to let me in."}]
@@ -73,31 +74,32 @@ class NewChallenge(Body):
     profileId: Id | None = Field(
         default=None,
         max_length=64,
-        description="Profile to verify, unless `userId` names it",
+        description="Profile to verify; leave it out if `userId` is sent",
         examples=["0f6f7e2c9a5b4d3e8c1a2b3c4d5e6f70"],
     )
     userId: str | None = Field(
         default=None,
         min_length=1,
         max_length=200,
-        description="Name of the person in place of `profileId`. A name without an enrolled profile gets a challenge "
-        "too: its verification ends like that of a wrong voice",
+        description="Name of the person, in place of `profileId`. A name without an enrolled profile gets a challenge "
+        "too, whose verification is rejected like a wrong voice",
     )
     kind: ChallengeKind = Field(
         default="phrase",
-        description="An enrolled phrase, or random English words or digits that need no enrolment",
+        description="`phrase`: an enrolled phrase; `words`, `digits`: random English words or digits",
     )
 
     @model_validator(mode="after")
     def _check_name(self) -> NewChallenge:
         """Raise `ValueError` unless exactly one of profileId and userId is given."""
         if (self.profileId is None) == (self.userId is None):
-            raise ValueError("expected either a profileId or a userId; got both or none of them")
+            given = "neither" if self.userId is None else "both"
+            raise ValueError(f"expected either profileId or userId; got {given}")
         return self
 
 
 class RecordingRequest(Body):
-    """Fields that come with a recording: in JSON beside a vector, or in the query or form beside sound."""
+    """Fields of a request with a recording: in JSON together with a vector, or in the query or form beside sound."""
 
     vector: list[float] | None = Field(
         default=None, max_length=20_000, description="Vector of the extractor, in place of sound"
@@ -114,8 +116,8 @@ class EnrolRequest(RecordingRequest):
         default=None,
         min_length=1,
         max_length=200,
-        description="Name of the session: recordings of one day, room and microphone. Default: that of the previous "
-        "recording, or a new session if that is more than an hour old",
+        description="Name of the session: recordings of one day, room and microphone. Default: the session of the "
+        "previous recording, or a new session if that recording is more than an hour old",
     )
 
 
@@ -133,7 +135,7 @@ class VerifyRequest(RecordingRequest):
         default=None,
         gt=0,
         lt=1,
-        description="Share of impostors that may be accepted, of the worst kind of trial",
+        description="Largest share of impostors that may be accepted, for the kind of trial with the largest share",
     )
     countermeasureLlr: float | None = Field(
         default=None,
@@ -158,13 +160,13 @@ class IdentifyRequest(RecordingRequest):
         default=0.5,
         gt=0,
         lt=1,
-        description="Prior probability that the speaker has no such profile",
+        description="Prior probability that the speaker owns none of the profiles to choose from",
     )
 
     @field_validator("candidates", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        """Return the list of candidates in a query, where commas separate them; other values stay as they are."""
+        """Split a text of ids separated by commas, as sent in a query; return any other value unchanged."""
         return value.split(",") if isinstance(value, str) else value
 
 
@@ -178,30 +180,32 @@ class Health(Reply):
     version: str = Field(description="Version of mvplda")
     modelVersion: Version
     extractor: str | None = Field(description="Name of the extractor; null if it is unknown")
-    demoNetwork: bool = Field(description="Whether the network of the demonstration is used")
+    demoNetwork: bool = Field(
+        description="Whether the extractor is the demonstration network, which must not decide about people"
+    )
     notice: str | None = Field(description="Warning to show to users")
     keysWanted: bool = Field(description="Whether calls need an API key")
 
 
 class Ready(Reply):
-    """The service is ready for calls."""
+    """Answer of a service that is ready for calls."""
 
     status: Literal["ready"]
     modelVersion: Version
 
 
 class HalfLimits(Reply):
-    """Thresholds of the LLR of one half: of the speaker alone, or of the phrase alone."""
+    """Thresholds for one half of a decision: the LLR of the speaker alone, or of the phrase alone."""
 
     accept: Number = Field(description="The half is accepted from this LLR")
     reject: float = Field(description="The half is rejected below this LLR")
 
 
 class HalfPoint(HalfLimits):
-    """Thresholds of one half, speaker or phrase, and the error rates that were measured at them."""
+    """Thresholds for one half of a decision, speaker or phrase, and the error rates measured at them."""
 
     farByKind: dict[str, Share] = Field(
-        description="Share of accepted trials per kind of trial to be rejected"
+        description="Per kind of trial that should be rejected, the share of trials that are accepted"
     )
     frr: Share | None = Field(description="Share of owners that are not accepted")
     people: int | None = Field(description="Number of people in the measurement")
@@ -219,28 +223,37 @@ class KeyReply(Reply):
 
     name: str = Field(examples=["shop"])
     role: str = Field(examples=["verify"])
-    detail: Detail = Field(description="Fields of a decision that the key sees")
+    detail: Detail = Field(
+        description="Fields of a decision that the key may see: the verdict, also those of voice and phrase "
+        "(`halves`), or all (`evidence`)"
+    )
     far: Share | None = Field(description="Largest `far` that a verification may have; null: any")
-    require: Require = Field(description="Protection that each verification must have")
+    require: Require = Field(
+        description="Protection against replayed and synthetic voices that each verification must have"
+    )
 
 
 class OperatingPointReply(Reply):
     """Thresholds, and the error rates that were measured at them on held-out people."""
 
-    wantedFar: Share | None = Field(description="Strictest FAR that the threshold was chosen for")
+    wantedFar: Share | None = Field(
+        description="Smallest share of accepted impostors (FAR) for which these thresholds were chosen"
+    )
     threshold: Number = Field(description="A trial is accepted from this LLR")
-    far: Share | None = Field(description="Measured FAR of the worst kind of trial")
+    far: Share | None = Field(
+        description="Measured FAR of the kind of trial with the most false acceptances"
+    )
     farInterval: list[Share] | None = Field(description="95 % interval of `far` over people")
     frr: Share | None = Field(description="Measured share of owners that are not accepted")
     frrInterval: list[Share] | None = Field(description="95 % interval of `frr` over people")
     farByKind: dict[str, Share] = Field(
         examples=[{"TW": 0.001, "IC": 0.004, "IW": 0.0}],
-        description="FAR per kind of trial to be rejected, as in `posteriors`",
+        description="Measured FAR per kind of trial that should be rejected; kinds as in `posteriors`",
     )
     people: int | None = Field(description="Number of people in the measurement")
-    basis: str = Field(description="Origin of the thresholds, in words")
+    basis: str = Field(description="How the thresholds were chosen, in words")
     halves: dict[str, HalfPoint] = Field(
-        description="Thresholds of speaker and phrase; empty if `threshold` decides"
+        description="Thresholds of `speaker` and `phrase`; empty if `threshold` decides about both"
     )
 
 
@@ -248,8 +261,8 @@ class ExtractorInfo(Reply):
     """The network that computes vectors from sound."""
 
     name: str | None
-    fingerprint: str | None = Field(description="Hash of its weights and recipe")
-    dimension: int = Field(description="Length of its vectors")
+    fingerprint: str | None = Field(description="Hash of the network's weights and recipe")
+    dimension: int = Field(description="Length of the vectors")
 
 
 class ModelCard(Reply):
@@ -257,7 +270,9 @@ class ModelCard(Reply):
 
     modelVersion: Version
     extractor: ExtractorInfo
-    views: list[str] = Field(description="Kinds of labels that the model compares")
+    views: list[str] = Field(
+        description="Views that the model compares, such as `speaker` and `phrase`"
+    )
     calibration: Json = Field(description="Calibration per question")
     calibrated: bool = Field(description="Whether LLRs of the service's question are calibrated")
     largestLlr: float | None = Field(description="Largest possible LLR; null: no limit")
@@ -292,22 +307,26 @@ class ProfileReply(Reply):
     profileId: Id
     userId: User = Field(description="Name of the person")
     state: State
-    phrases: list[Phrase] | None = Field(description="Null for a key of the role verify")
+    phrases: list[Phrase] | None = Field(
+        description="Phrases of the profile; null if the API key has the role verify"
+    )
     enrollmentsCount: int = Field(description="Number of recordings")
     remainingEnrollmentsCount: int = Field(
-        description="Recordings that are missing until the first phrase is enrolled"
+        description="Number of recordings that are still needed to enrol a first phrase"
     )
     remainingByPhrase: dict[str, int] | None = Field(
-        description="Recordings that are missing per phrase; null for a key of the role verify"
+        description="Number of recordings that are still needed per phrase; null if the API key has the role verify"
     )
     speechLength: float = Field(description="Seconds of speech in all recordings")
-    modelVersion: Version | None = Field(description="Model of the templates; null: no recordings")
+    modelVersion: Version | None = Field(
+        description="Model that computed the templates; null: no recordings"
+    )
     created: Time
     updated: Time
-    lastUsed: Time | None = Field(description="Last enrolment or acceptance")
-    expires: Time | None = Field(description="Time from which the profile is expired, if unused")
+    lastUsed: Time | None = Field(description="Time of the last enrolment or acceptance")
+    expires: Time | None = Field(description="Time at which the profile expires if it is not used")
     lockedUntil: Time | None = Field(
-        description="End of the lock after consecutive rejections; null: not locked"
+        description="Time until which the profile is locked after rejections; null: not locked"
     )
 
 
@@ -338,10 +357,10 @@ class EnrolReply(ProfileReply):
     enrollmentId: int
     quality: QualityReply | None = Field(description="Null for a vector or an unreadable file")
     phraseLlr: Number | None = Field(
-        description="LLR of the same phrase as in earlier recordings; null without any of this phrase"
+        description="LLR of the same phrase as in earlier recordings; null if there is none with this phrase"
     )
     consistencyLlr: Number | None = Field(
-        description="LLR of the same speaker as in earlier recordings; null without any"
+        description="LLR of the same speaker as in earlier recordings; null if there is none"
     )
 
 
@@ -384,7 +403,7 @@ class Export(Reply):
     consent: Json | None
     enrollments: list[StoredEnrolment]
     record: list[AuditEntry] = Field(description="Entries of the audit about the profile")
-    kept: str = Field(description="Description of the stored data that cannot be shown")
+    kept: str = Field(description="List of stored data that are not in this export")
 
 
 class VerifyReply(Reply):
@@ -400,24 +419,25 @@ class VerifyReply(Reply):
     )
     advice: str | None = Field(
         default=None,
-        description="How much speech a decision usually needs, if there was too little",
+        description="Advice to enrol more recordings or to use a longer phrase; null if there is enough speech",
     )
     voice: Verdict | None = Field(default=None, description="Verdict about the speaker alone")
     phrase: Verdict | None = Field(default=None, description="Verdict about the phrase alone")
     llr: Number | None = Field(
         default=None,
-        description="LLR of the owner with the claimed phrase, against all other trials",
+        description="LLR of the claim: the owner says the claimed phrase, against all other hypotheses",
     )
     threshold: Number | None = Field(
-        description="Accepted from this `llr`; null if `halves` decide"
+        description="The claim is accepted from this `llr`; null if `halves` decide"
     )
     rejectThreshold: float | None = Field(
-        description="Rejected below this `llr`; null if `halves` decide"
+        description="The claim is rejected below this `llr`; null if `halves` decide"
     )
     posteriors: dict[str, float] | None = Field(
         default=None,
         examples=[{"TC": 0.016, "TW": 0.97, "IC": 0.001, "IW": 0.013}],
-        description="At even odds: target (T) or impostor (I), correct (C) or wrong (W) phrase",
+        description="Probability per kind of trial, with a prior of 0.5 for TC: target (T) or impostor (I), "
+        "correct (C) or wrong (W) phrase",
     )
     llrSpeaker: Number | None = Field(default=None, description="LLR of the same speaker")
     llrPhrase: Number | None = Field(default=None, description="LLR of the same phrase")
@@ -430,10 +450,11 @@ class VerifyReply(Reply):
     )
     calibrated: bool | None = Field(default=None, description="Whether the LLRs are calibrated")
     countermeasureLlr: float | None = Field(
-        description="LLR of bona fide against spoofed speech, of the caller or of the detector"
+        description="LLR of bona fide against spoofed speech, from the caller or the spoof detector of the service; "
+        "null: from neither"
     )
     operatingPoint: OperatingPointReply | None = Field(
-        description="Measured error rates of the decision; null if there are none"
+        description="Thresholds of the decision with their measured error rates; null if none were measured"
     )
     quality: QualityReply | None = Field(description="Null for a vector or an unreadable file")
     modelVersion: Version
@@ -441,10 +462,10 @@ class VerifyReply(Reply):
 
 
 class Candidate(Reply):
-    """Profile that may be the speaker's."""
+    """Profile whose owner is possibly the speaker."""
 
     profileId: Id
-    userId: User = Field(description="Null if the API key must not see it")
+    userId: User = Field(description="Name of the owner; null if the API key must not see it")
     llr: Number | None = Field(description="LLR of the same speaker")
     probability: float | None = Field(
         description="Probability that the speaker is the owner of this profile"
@@ -457,13 +478,15 @@ class IdentifyReply(Reply):
     resultId: Id = Field(description="Id of the result in the audit")
     candidates: list[Candidate] = Field(description="Most probable profiles, best first")
     identified: Id | None = Field(
-        description="Id of the identified profile; null if no profile is probable enough among so many"
+        description="Id of the identified profile; null if no profile is probable enough among all that were searched"
     )
     noneOfThem: float | None = Field(
-        description="Probability that the speaker has none of the searched profiles"
+        description="Probability that the speaker owns none of the searched profiles"
     )
     profilesCount: int = Field(description="Number of searched profiles")
-    reason: str | None = Field(description="Reason if the recording cannot be used")
+    reason: str | None = Field(
+        description="Reason code if the recording cannot be used; null otherwise"
+    )
     quality: QualityReply | None = Field(description="Null for a vector or an unreadable file")
     modelVersion: Version
     notice: str | None = Field(description="Warning to show to users")
@@ -477,17 +500,17 @@ class Challenge(Reply):
     kind: Literal["phrase", "words"] = Field(
         description="`phrase`: an enrolled phrase; `words`: random words or digits"
     )
-    phrases: list[Phrase] = Field(description="What to say; one text")
+    phrases: list[Phrase] = Field(description="List of one text, the phrase or the words to say")
     expires: Time
 
 
 class ProblemDetails(Reply):
     """Details of a problem (RFC 9457)."""
 
-    type: str = Field(examples=["urn:mvplda:refused"], description="Kind of the problem")
-    title: str = Field(description="Phrase of the HTTP status")
+    type: str = Field(examples=["urn:mvplda:refused"], description="Code of the problem")
+    title: str = Field(description='Standard text of the HTTP status, such as "Not Found"')
     status: int = Field(description="HTTP status")
-    detail: str = Field(description="Sentence for people")
+    detail: str = Field(description="Explanation for people")
     instance: str | None = Field(default=None, description="Path of the call")
     reason: str | None = Field(default=None, examples=["not_enough_speech"])
 
@@ -498,8 +521,8 @@ class Problem(HTTPException):
     Parameters
     ----------
     status : HTTP status
-    kind : short name, which becomes the ``type`` of the answer
-    detail : sentence for people: what was expected, what came, and what to do
+    kind : code of the problem, such as "locked"; the answer has it as its ``type``, ``urn:mvplda:locked``
+    detail : explanation for people: what was expected, what came, and what to do
     wait : seconds after which the call may be repeated (header Retry-After); None: no header
     fields : further fields of the answer, such as ``reason``
     """
@@ -534,8 +557,8 @@ class DamagedProfile(Problem):
 
     def __init__(self, what: str) -> None:
         detail = (
-            f"the stored data of this profile cannot be read ({what}): its operator can restore the database, "
-            "or reset or delete the profile"
+            f"the stored data of this profile cannot be read ({what}): the operator of the service can restore the "
+            "database, or reset or delete the profile"
         )
         super().__init__(409, "damaged", detail, state="damaged")
         self.what = what
@@ -545,7 +568,7 @@ class DamagedProfile(Problem):
 
 
 def problems(*statuses: int) -> dict[int | str, Json]:
-    """Return the descriptions of an endpoint's refusals in OpenAPI, one per HTTP status."""
+    """Return {status: description in OpenAPI} of the refusals of an endpoint, for the given HTTP statuses."""
     schema = {"$ref": "#/components/schemas/ProblemDetails"}
     content = {"application/problem+json": {"schema": schema}}
     return {

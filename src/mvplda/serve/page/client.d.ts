@@ -48,12 +48,12 @@ export class Client {
     recording: Recording,
     fields?: { phrase?: string | null; challengeId?: string | null; far?: number | null; countermeasureLlr?: number | null },
   ): Promise<VerifyReply>;
-  /** Identify a speaker among all enrolled profiles, or among `candidates`, and return the probability of nobody. */
+  /** Identify a speaker among all enrolled profiles, or among `candidates`; the speaker may be none of them. */
   identify(
     recording: Recording,
     fields?: { candidates?: string[] | null; top?: number; priorNone?: number },
   ): Promise<IdentifyReply>;
-  /** Return what to say in the next verification of a profile: its open challenge, or a new random one. */
+  /** Return the challenge to answer in the next verification of a profile: the open one, or a new random one. */
   challenge(body: NewChallenge): Promise<Challenge>;
   /** Return the status and the versions of the service. */
   health(): Promise<Health>;
@@ -71,13 +71,13 @@ export class Client {
   ): Promise<AuditPage>;
   /** Create a profile of a person who has given consent. */
   createProfile(body: NewProfile): Promise<ProfileReply>;
-  /** Return one page of profiles: all, those with a `userId`, or those whose userId begins with `search`. */
+  /** Return one page of profiles: all, or only those of the person `userId`, or of names that begin with `search`. */
   getProfiles(
     fields?: { top?: number; after?: string | null; userId?: string | null; search?: string | null },
   ): Promise<ProfilePage>;
-  /** Return the state of a profile, its phrases and numbers of recordings, and its times, without vectors. */
+  /** Return a profile: its state, phrases, numbers of recordings, and times, without vectors. */
   getProfile(profileId: string): Promise<ProfileReply>;
-  /** Erase all data of a profile at once; only its id stays, marked as deleted with the time. */
+  /** Erase all data of a profile at once, except its id and the time of the deletion. */
   deleteProfile(profileId: string): Promise<ProfileReply>;
   /** Add a recording or a vector to a profile; a refusal (422, with a reason) leaves the profile as it was. */
   enrol(
@@ -85,13 +85,13 @@ export class Client {
     recording: Recording,
     fields?: { phrase?: string | null; session?: string | null },
   ): Promise<EnrolReply>;
-  /** Remove a recording from a profile; its templates are then as if the recording had never been added. */
+  /** Remove a recording from a profile, which is then as if the recording had never been added. */
   removeEnrolment(profileId: string, number: number): Promise<ProfileReply>;
-  /** Remove all recordings of a profile; name, phrases and consent stay. */
+  /** Remove all recordings of a profile, but not its name, phrases and consent. */
   reset(profileId: string): Promise<ProfileReply>;
-  /** End the lock of a profile after rejections; no data are erased. */
+  /** Unlock a profile that was locked after too many rejections; no data are erased. */
   unlock(profileId: string): Promise<ProfileReply>;
-  /** Erase the voice of a profile at once; its name stays, marked as a person who must not be verified by voice. */
+  /** Erase the recordings of a profile at once; name and consent stay, with the state `opted_out`. */
   optOut(profileId: string): Promise<ProfileReply>;
   /** Return all stored data of a profile, its recordings and its audit entries, without vectors. */
   export(profileId: string): Promise<Export>;
@@ -117,10 +117,10 @@ export interface AuditPage {
   [other: string]: unknown;
 }
 
-/** Profile that may be the speaker's. */
+/** Profile whose owner is possibly the speaker. */
 export interface Candidate {
   profileId: string;
-  /** Null if the API key must not see it */
+  /** Name of the owner; null if the API key must not see it */
   userId: string | null;
   /** LLR of the same speaker */
   llr: number | null;
@@ -135,7 +135,7 @@ export interface Challenge {
   profileId: string;
   /** `phrase`: an enrolled phrase; `words`: random words or digits */
   kind: "phrase" | "words";
-  /** What to say; one text */
+  /** List of one text, the phrase or the words to say */
   phrases: string[];
   expires: string;
   [other: string]: unknown;
@@ -143,7 +143,7 @@ export interface Challenge {
 
 /** Consent of a person to the storage of voice templates. */
 export interface Consent {
-  /** Whether the person agreed; nothing is stored otherwise */
+  /** Whether the person agreed; if not, no profile is created */
   given: boolean;
   /** What the person agreed to */
   text?: string | null;
@@ -155,32 +155,32 @@ export interface EnrolReply {
   /** Name of the person */
   userId: string | null;
   state: "created" | "enrolling" | "enrolled" | "stale" | "expired" | "damaged" | "opted_out" | "deleted";
-  /** Null for a key of the role verify */
+  /** Phrases of the profile; null if the API key has the role verify */
   phrases: string[] | null;
   /** Number of recordings */
   enrollmentsCount: number;
-  /** Recordings that are missing until the first phrase is enrolled */
+  /** Number of recordings that are still needed to enrol a first phrase */
   remainingEnrollmentsCount: number;
-  /** Recordings that are missing per phrase; null for a key of the role verify */
+  /** Number of recordings that are still needed per phrase; null if the API key has the role verify */
   remainingByPhrase: Record<string, number> | null;
   /** Seconds of speech in all recordings */
   speechLength: number;
-  /** Model of the templates; null: no recordings */
+  /** Model that computed the templates; null: no recordings */
   modelVersion: string | null;
   created: string;
   updated: string;
-  /** Last enrolment or acceptance */
+  /** Time of the last enrolment or acceptance */
   lastUsed: string | null;
-  /** Time from which the profile is expired, if unused */
+  /** Time at which the profile expires if it is not used */
   expires: string | null;
-  /** End of the lock after consecutive rejections; null: not locked */
+  /** Time until which the profile is locked after rejections; null: not locked */
   lockedUntil: string | null;
   enrollmentId: number;
   /** Null for a vector or an unreadable file */
   quality: QualityReply | null;
-  /** LLR of the same phrase as in earlier recordings; null without any of this phrase */
+  /** LLR of the same phrase as in earlier recordings; null if there is none with this phrase */
   phraseLlr: number | null;
-  /** LLR of the same speaker as in earlier recordings; null without any */
+  /** LLR of the same speaker as in earlier recordings; null if there is none */
   consistencyLlr: number | null;
   [other: string]: unknown;
 }
@@ -192,7 +192,7 @@ export interface Export {
   enrollments: StoredEnrolment[];
   /** Entries of the audit about the profile */
   record: AuditEntry[];
-  /** Description of the stored data that cannot be shown */
+  /** List of stored data that are not in this export */
   kept: string;
   [other: string]: unknown;
 }
@@ -200,20 +200,20 @@ export interface Export {
 /** The network that computes vectors from sound. */
 export interface ExtractorInfo {
   name: string | null;
-  /** Hash of its weights and recipe */
+  /** Hash of the network's weights and recipe */
   fingerprint: string | null;
-  /** Length of its vectors */
+  /** Length of the vectors */
   dimension: number;
   [other: string]: unknown;
 }
 
-/** Thresholds of one half, speaker or phrase, and the error rates that were measured at them. */
+/** Thresholds for one half of a decision, speaker or phrase, and the error rates measured at them. */
 export interface HalfPoint {
   /** The half is accepted from this LLR */
   accept: number;
   /** The half is rejected below this LLR */
   reject: number;
-  /** Share of accepted trials per kind of trial to be rejected */
+  /** Per kind of trial that should be rejected, the share of trials that are accepted */
   farByKind: Record<string, number>;
   /** Share of owners that are not accepted */
   frr: number | null;
@@ -228,7 +228,7 @@ export interface HalfReply {
   accept: number;
   /** The half is rejected below this LLR */
   reject: number;
-  /** Share of accepted trials per kind of trial to be rejected */
+  /** Per kind of trial that should be rejected, the share of trials that are accepted */
   farByKind: Record<string, number>;
   /** Share of owners that are not accepted */
   frr: number | null;
@@ -247,7 +247,7 @@ export interface Health {
   modelVersion: string;
   /** Name of the extractor; null if it is unknown */
   extractor: string | null;
-  /** Whether the network of the demonstration is used */
+  /** Whether the extractor is the demonstration network, which must not decide about people */
   demoNetwork: boolean;
   /** Warning to show to users */
   notice: string | null;
@@ -262,13 +262,13 @@ export interface IdentifyReply {
   resultId: string;
   /** Most probable profiles, best first */
   candidates: Candidate[];
-  /** Id of the identified profile; null if no profile is probable enough among so many */
+  /** Id of the identified profile; null if no profile is probable enough among all that were searched */
   identified: string | null;
-  /** Probability that the speaker has none of the searched profiles */
+  /** Probability that the speaker owns none of the searched profiles */
   noneOfThem: number | null;
   /** Number of searched profiles */
   profilesCount: number;
-  /** Reason if the recording cannot be used */
+  /** Reason code if the recording cannot be used; null otherwise */
   reason: string | null;
   /** Null for a vector or an unreadable file */
   quality: QualityReply | null;
@@ -282,11 +282,11 @@ export interface IdentifyReply {
 export interface KeyReply {
   name: string;
   role: string;
-  /** Fields of a decision that the key sees */
+  /** Fields of a decision that the key may see: the verdict, also those of voice and phrase (`halves`), or all (`evidence`) */
   detail: "verdict" | "halves" | "evidence";
   /** Largest `far` that a verification may have; null: any */
   far: number | null;
-  /** Protection that each verification must have */
+  /** Protection against replayed and synthetic voices that each verification must have */
   require: "none" | "challenge" | "countermeasure" | "either";
   [other: string]: unknown;
 }
@@ -295,7 +295,7 @@ export interface KeyReply {
 export interface ModelInfo {
   modelVersion: string;
   extractor: ExtractorInfo;
-  /** Kinds of labels that the model compares */
+  /** Views that the model compares, such as `speaker` and `phrase` */
   views: string[];
   /** Calibration per question */
   calibration: Record<string, unknown>;
@@ -320,11 +320,11 @@ export interface ModelInfo {
 
 /** Challenge to be created, for a profile or for the name of a person. */
 export interface NewChallenge {
-  /** Profile to verify, unless `userId` names it */
+  /** Profile to verify; leave it out if `userId` is sent */
   profileId?: string | null;
-  /** Name of the person in place of `profileId`. A name without an enrolled profile gets a challenge too: its verification ends like that of a wrong voice */
+  /** Name of the person, in place of `profileId`. A name without an enrolled profile gets a challenge too, whose verification is rejected like a wrong voice */
   userId?: string | null;
-  /** An enrolled phrase, or random English words or digits that need no enrolment */
+  /** `phrase`: an enrolled phrase; `words`, `digits`: random English words or digits */
   kind?: "phrase" | "words" | "digits";
 }
 
@@ -332,18 +332,18 @@ export interface NewChallenge {
 export interface NewProfile {
   /** Name of the person */
   userId?: string | null;
-  /** Phrase to be enrolled; default: that of the first recording */
+  /** Phrase to be enrolled; default: the phrase of the first recording */
   phrase?: string | null;
   consent: Consent;
 }
 
 /** Thresholds, and the error rates that were measured at them on held-out people. */
 export interface OperatingPointReply {
-  /** Strictest FAR that the threshold was chosen for */
+  /** Smallest share of accepted impostors (FAR) for which these thresholds were chosen */
   wantedFar: number | null;
   /** A trial is accepted from this LLR */
   threshold: number;
-  /** Measured FAR of the worst kind of trial */
+  /** Measured FAR of the kind of trial with the most false acceptances */
   far: number | null;
   /** 95 % interval of `far` over people */
   farInterval: number[] | null;
@@ -351,26 +351,26 @@ export interface OperatingPointReply {
   frr: number | null;
   /** 95 % interval of `frr` over people */
   frrInterval: number[] | null;
-  /** FAR per kind of trial to be rejected, as in `posteriors` */
+  /** Measured FAR per kind of trial that should be rejected; kinds as in `posteriors` */
   farByKind: Record<string, number>;
   /** Number of people in the measurement */
   people: number | null;
-  /** Origin of the thresholds, in words */
+  /** How the thresholds were chosen, in words */
   basis: string;
-  /** Thresholds of speaker and phrase; empty if `threshold` decides */
+  /** Thresholds of `speaker` and `phrase`; empty if `threshold` decides about both */
   halves: Record<string, HalfPoint>;
   [other: string]: unknown;
 }
 
 /** Details of a problem (RFC 9457). */
 export interface ProblemDetails {
-  /** Kind of the problem */
+  /** Code of the problem */
   type: string;
-  /** Phrase of the HTTP status */
+  /** Standard text of the HTTP status, such as "Not Found" */
   title: string;
   /** HTTP status */
   status: number;
-  /** Sentence for people */
+  /** Explanation for people */
   detail: string;
   /** Path of the call */
   instance?: string | null;
@@ -392,25 +392,25 @@ export interface ProfileReply {
   /** Name of the person */
   userId: string | null;
   state: "created" | "enrolling" | "enrolled" | "stale" | "expired" | "damaged" | "opted_out" | "deleted";
-  /** Null for a key of the role verify */
+  /** Phrases of the profile; null if the API key has the role verify */
   phrases: string[] | null;
   /** Number of recordings */
   enrollmentsCount: number;
-  /** Recordings that are missing until the first phrase is enrolled */
+  /** Number of recordings that are still needed to enrol a first phrase */
   remainingEnrollmentsCount: number;
-  /** Recordings that are missing per phrase; null for a key of the role verify */
+  /** Number of recordings that are still needed per phrase; null if the API key has the role verify */
   remainingByPhrase: Record<string, number> | null;
   /** Seconds of speech in all recordings */
   speechLength: number;
-  /** Model of the templates; null: no recordings */
+  /** Model that computed the templates; null: no recordings */
   modelVersion: string | null;
   created: string;
   updated: string;
-  /** Last enrolment or acceptance */
+  /** Time of the last enrolment or acceptance */
   lastUsed: string | null;
-  /** Time from which the profile is expired, if unused */
+  /** Time at which the profile expires if it is not used */
   expires: string | null;
-  /** End of the lock after consecutive rejections; null: not locked */
+  /** Time until which the profile is locked after rejections; null: not locked */
   lockedUntil: string | null;
   [other: string]: unknown;
 }
@@ -435,7 +435,7 @@ export interface QualityReply {
   [other: string]: unknown;
 }
 
-/** The service is ready for calls. */
+/** Answer of a service that is ready for calls. */
 export interface Ready {
   status: "ready";
   modelVersion: string;
@@ -467,19 +467,19 @@ export interface VerifyReply {
   decision: "accept" | "reject" | "inconclusive";
   /** Reason of a rejection or an inconclusive answer */
   reason: string | null;
-  /** How much speech a decision usually needs, if there was too little */
+  /** Advice to enrol more recordings or to use a longer phrase; null if there is enough speech */
   advice?: string | null;
   /** Verdict about the speaker alone */
   voice?: "accept" | "reject" | "inconclusive" | null;
   /** Verdict about the phrase alone */
   phrase?: "accept" | "reject" | "inconclusive" | null;
-  /** LLR of the owner with the claimed phrase, against all other trials */
+  /** LLR of the claim: the owner says the claimed phrase, against all other hypotheses */
   llr?: number | null;
-  /** Accepted from this `llr`; null if `halves` decide */
+  /** The claim is accepted from this `llr`; null if `halves` decide */
   threshold: number | null;
-  /** Rejected below this `llr`; null if `halves` decide */
+  /** The claim is rejected below this `llr`; null if `halves` decide */
   rejectThreshold: number | null;
-  /** At even odds: target (T) or impostor (I), correct (C) or wrong (W) phrase */
+  /** Probability per kind of trial, with a prior of 0.5 for TC: target (T) or impostor (I), correct (C) or wrong (W) phrase */
   posteriors?: Record<string, number> | null;
   /** LLR of the same speaker */
   llrSpeaker?: number | null;
@@ -491,9 +491,9 @@ export interface VerifyReply {
   halves?: Record<string, HalfReply> | null;
   /** Whether the LLRs are calibrated */
   calibrated?: boolean | null;
-  /** LLR of bona fide against spoofed speech, of the caller or of the detector */
+  /** LLR of bona fide against spoofed speech, from the caller or the spoof detector of the service; null: from neither */
   countermeasureLlr: number | null;
-  /** Measured error rates of the decision; null if there are none */
+  /** Thresholds of the decision with their measured error rates; null if none were measured */
   operatingPoint: OperatingPointReply | null;
   /** Null for a vector or an unreadable file */
   quality: QualityReply | null;

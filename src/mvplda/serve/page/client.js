@@ -65,12 +65,12 @@ export class Client {
     return this.#send("POST", `/v1/profiles/${part(profileId)}/verify`, { recording, fields, once: true });
   }
 
-  /** Identify a speaker among all enrolled profiles, or among `candidates`, and return the probability of nobody. */
+  /** Identify a speaker among all enrolled profiles, or among `candidates`; the speaker may be none of them. */
   identify(recording, fields) {
     return this.#send("POST", "/v1/identify", { recording, fields });
   }
 
-  /** Return what to say in the next verification of a profile: its open challenge, or a new random one. */
+  /** Return the challenge to answer in the next verification of a profile: the open one, or a new random one. */
   challenge(body) {
     return this.#send("POST", "/v1/challenges", { body, once: true });
   }
@@ -110,17 +110,17 @@ export class Client {
     return this.#send("POST", "/v1/profiles", { body, once: true });
   }
 
-  /** Return one page of profiles: all, those with a `userId`, or those whose userId begins with `search`. */
+  /** Return one page of profiles: all, or only those of the person `userId`, or of names that begin with `search`. */
   getProfiles(fields) {
     return this.#send("GET", "/v1/profiles", { fields });
   }
 
-  /** Return the state of a profile, its phrases and numbers of recordings, and its times, without vectors. */
+  /** Return a profile: its state, phrases, numbers of recordings, and times, without vectors. */
   getProfile(profileId) {
     return this.#send("GET", `/v1/profiles/${part(profileId)}`);
   }
 
-  /** Erase all data of a profile at once; only its id stays, marked as deleted with the time. */
+  /** Erase all data of a profile at once, except its id and the time of the deletion. */
   deleteProfile(profileId) {
     return this.#send("DELETE", `/v1/profiles/${part(profileId)}`);
   }
@@ -130,22 +130,22 @@ export class Client {
     return this.#send("POST", `/v1/profiles/${part(profileId)}/enrollments`, { recording, fields, once: true });
   }
 
-  /** Remove a recording from a profile; its templates are then as if the recording had never been added. */
+  /** Remove a recording from a profile, which is then as if the recording had never been added. */
   removeEnrolment(profileId, number) {
     return this.#send("DELETE", `/v1/profiles/${part(profileId)}/enrollments/${part(number)}`);
   }
 
-  /** Remove all recordings of a profile; name, phrases and consent stay. */
+  /** Remove all recordings of a profile, but not its name, phrases and consent. */
   reset(profileId) {
     return this.#send("POST", `/v1/profiles/${part(profileId)}/reset`, { once: true });
   }
 
-  /** End the lock of a profile after rejections; no data are erased. */
+  /** Unlock a profile that was locked after too many rejections; no data are erased. */
   unlock(profileId) {
     return this.#send("POST", `/v1/profiles/${part(profileId)}/unlock`, { once: true });
   }
 
-  /** Erase the voice of a profile at once; its name stays, marked as a person who must not be verified by voice. */
+  /** Erase the recordings of a profile at once; name and consent stay, with the state `opted_out`. */
   optOut(profileId) {
     return this.#send("POST", `/v1/profiles/${part(profileId)}/opt-out`, { once: true });
   }
