@@ -71,7 +71,7 @@ def test_words_are_accepted_by_text_and_voice(bench):
     assert (reply["decision"], reply["voice"], reply["phrase"]) == ("accept", "accept", "accept")
     assert reply["promptLogProbability"] == -0.5
     assert reply["llrPhrase"] is None
-    with pytest.raises(Problem, match="no such challenge"):
+    with pytest.raises(Problem, match="no challenge with this challengeId"):
         decide(bench.service, name, heard(bench, 40, words), claim)
 
 

@@ -1,4 +1,4 @@
-"""Cells: sums over the recordings of a profile that share phrase and session, as the service stores them."""
+"""Cells: sums of the evidence of a profile's recordings, one cell per combination of phrase and session."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """Sum over the recordings of one phrase and session of a profile, in whole numbers.
+    """Sum of the evidence of those recordings of a profile that have the same phrase and session.
 
     Parameters
     ----------
     phrase : label of the phrase; empty for a test without a claimed phrase
-    total : (rank,) sum of the recordings' evidence, in units of `model.UNIT`; rank: columns of the model's evidence
+    total : (rank,) sum of the recordings' contributions, see `Model.contributions`: evidence in whole numbers
     count : number of recordings in the sum
-    session : name of the session; empty for a test, which is a session of its own
+    session : name of the session; empty for a test
     """
 
     phrase: str
@@ -32,17 +32,17 @@ class Cell:
 def merge_cells(
     cells: Sequence[Cell], per_phrase: bool = False, per_session: bool = False
 ) -> list[Cell]:
-    """Add up the cells of one profile.
+    """Add up the cells of one profile over phrases, sessions or both.
 
     Parameters
     ----------
     cells : cells of the profile
-    per_phrase : whether phrases stay separate
-    per_session : whether sessions stay separate
+    per_phrase : whether to return separate cells per phrase
+    per_session : whether to return separate cells per session
 
     Returns
     -------
-    one cell, or one per phrase, per session, or per pair of both
+    one cell; or one per phrase, per session, or per combination of phrase and session
     """
     if len(cells) == 1:
         return list(cells)

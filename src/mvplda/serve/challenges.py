@@ -1,4 +1,4 @@
-"""Challenges: a random phrase, or random words, to be said in one verification; one per profile at a time."""
+"""Challenges: random phrases or words to be said in one verification; a profile has at most one at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ DELETE_CHALLENGES = CHALLENGES.delete().where(CHALLENGES.c.profile == bindparam(
 
 
 class OpenChallenge(NamedTuple):
-    """Challenge of a profile that was not answered yet. It may have expired if no call has noticed this yet.
+    """Stored challenge of a profile that was not answered yet.
+
+    An expired challenge stays stored until the next call about it, which must therefore check `expires`.
 
     Parameters
     ----------
@@ -52,7 +54,7 @@ class OpenChallenge(NamedTuple):
         """Return the challenge with the field names of the API.
 
         profile : id of the profile
-        texts : {label: text} of the phrases that it may ask for
+        texts : {label: text} of the profile's phrases, with that of the challenge
         """
         words = self.words
         return Challenge(
@@ -65,16 +67,19 @@ class OpenChallenge(NamedTuple):
 
 
 def find_challenge(work: Transaction, name: str) -> OpenChallenge | None:
-    """Return the challenge of the profile with the id `name`, also an expired one; None if it has no challenge."""
+    """Return the stored challenge of the profile with the id `name`, expired or not; None if it has none."""
     row = work.run(CHALLENGE_OF, name=name).first()
     return None if row is None else OpenChallenge(row.id, row.phrase, row.expires)
 
 
 def claimed_challenge(work: Transaction, name: str, challenge: str) -> OpenChallenge:
-    """Return the challenge of a profile, which may have expired; raise if it has another id or was answered."""
+    """Return the stored challenge of the profile with the id `name`, expired or not.
+
+    Raises a `Problem` (409) if its id is not `challenge`, or if it was already answered.
+    """
     found = find_challenge(work, name)
     if found is None or found.id != challenge:
-        detail = "this profile has no such challenge, or it was answered: request another"
+        detail = "this profile has no challenge with this challengeId, or it was answered: request a new challenge"
         raise Problem(409, "challenge-used", detail)
     return found
 
@@ -82,10 +87,13 @@ def claimed_challenge(work: Transaction, name: str, challenge: str) -> OpenChall
 def create_challenge(
     work: Transaction, row: ProfileRow, texts: Mapping[str, str], seconds: float
 ) -> OpenChallenge:
-    """Store a challenge of one random phrase for a profile without a challenge.
+    """Store a challenge that asks for a random phrase; the profile must not have a challenge.
 
+    row : row of the profile; the phrase of its last accepted challenge is not used again
     texts : {label: text} of the phrases to choose from
     seconds : time until the challenge expires
+
+    Raises a `Problem` (409) if there are fewer than two phrases.
     """
     # the phrase of the last challenge may be in a recording
     fresh = sorted(set(texts) - {row.last_phrase})
@@ -103,19 +111,29 @@ def create_challenge(
 def create_prompt(
     work: Transaction, row: ProfileRow, kind: PromptKind, seconds: float
 ) -> OpenChallenge:
-    """Store a challenge of random words for a profile without a challenge; it expires after `seconds`."""
+    """Store a challenge that asks for random words or digits; the profile must not have a challenge.
+
+    kind : "words" or "digits"
+    seconds : time until the challenge expires
+    """
     challenge = open_challenge(work, row.id, draw(kind), seconds)
     work.note("challenge", row.id)
     return challenge
 
 
 def draw(kind: ChallengeKind, labels: Sequence[str] = ()) -> str:
-    """Return a random phrase to store with a challenge: one of `labels`, or `PROMPT` and random words or digits."""
+    """Return a random text for `OpenChallenge.phrase`.
+
+    kind : "phrase" for one of `labels`, "words" or "digits" for `PROMPT` followed by random words or digits
+    """
     return secrets.choice(labels) if kind == "phrase" else PROMPT + " ".join(draw_prompt(kind))
 
 
 def open_challenge(work: Transaction, name: str, phrase: str, seconds: float) -> OpenChallenge:
-    """Store a challenge for the profile id `name`, which expires after `seconds`."""
+    """Store and return a challenge with the text `phrase` for the profile with the id `name`.
+
+    seconds : time until the challenge expires
+    """
     challenge = OpenChallenge(secrets.token_hex(16), phrase, work.now + seconds)
     work.run(CHALLENGES.insert(), profile=name, **challenge._asdict())
     return challenge

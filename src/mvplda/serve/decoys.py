@@ -1,6 +1,6 @@
-"""Decoy challenges: a name without an enrolled profile gets a challenge like any other, and is rejected afterwards.
+"""Decoy challenges for names without an enrolled profile, whose answers are always rejected.
 
-Otherwise a log-in page that asks for challenges would reveal whose voice is enrolled.
+Without them, a log-in page that requests a challenge for a name would reveal whether that person is enrolled.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ PHRASES_PER_NAME = 3
 
 
 class Decoys:
-    """Challenges for names without an enrolled profile, stored beside those of profiles.
+    """Decoy challenges, stored in the same table as those of profiles.
 
-    Each name has a constant made-up profile id and constant phrases.
+    The made-up profile id of a name is always the same, and so are its phrases while the phrases in the service are.
 
     Parameters
     ----------
-    profiles : profiles of the service, whose shared phrases decoys repeat
+    profiles : profiles of the service; decoys ask for phrases that several of them have enrolled
     """
 
     def __init__(self, profiles: ProfileStore) -> None:
@@ -56,7 +56,7 @@ class Decoys:
         self._settings = profiles.settings
 
     def challenge(self, work: Transaction, user: str, kind: ChallengeKind) -> Challenge:
-        """Return the open decoy of the name `user`, or a new decoy, as for an enrolled profile.
+        """Return the open decoy challenge of the name `user`, or a new one.
 
         kind : "phrase", "words" or "digits"
         """
@@ -81,7 +81,7 @@ class Decoys:
         return found
 
     def _texts(self, work: Transaction, user: str) -> dict[str, str]:
-        """Return {label: text} of the phrases that a name seems to have enrolled."""
+        """Return {label: text} of the phrases that challenges for the name `user` ask for."""
         texts = self._shared_texts(work)
         if len(texts) < 2:
             texts |= {label_of(text): text for text in USUAL_PHRASES}
@@ -91,7 +91,7 @@ class Decoys:
         return {**self._profiles.model.known_phrases, **enrolled}
 
     def _shared_texts(self, work: Transaction) -> dict[str, str]:
-        """Return {label: text} of phrases that several people have enrolled."""
+        """Return {label: text} of the phrases that at least `LEAST_PEOPLE` profiles of a sample have enrolled."""
         people: Counter[tuple[str, str]] = Counter()
         for stored in work.run(SAMPLE).scalars():
             try:
@@ -102,6 +102,6 @@ class Decoys:
         return {label: text for (label, text), count in people.items() if count >= LEAST_PEOPLE}
 
     def _digest(self, text: str) -> str:
-        """Return a keyed hash in hexadecimal, equal on all hosts that share the master key."""
+        """Return the keyed hash of `text` in hexadecimal, equal on all hosts with the same master key."""
         key = self._profiles.templates.vault.masters.first.derived("decoys")
         return hmac.digest(key, text.encode(), "sha256").hex()

@@ -66,15 +66,15 @@ class Attempt:
     name : id of the claimed profile
     recording : processed recording
     request : fields of the request
-    point : thresholds of the decision
+    point : operating point (thresholds) of the decision
     phrase : label of the claimed phrase; empty: any enrolled phrase
     prompt : prompted words of the challenge; empty: an enrolled phrase is compared
     reason : reason code if the recording is not scored; None: it is compared with `cells`
-    cells : sums of the profile's phrases that have enough recordings
-    call : set if the client may send the attempt again
-    spoof_llr : LLR of bona fide against spoofed speech, from the caller or else from the detector; None: no
-        countermeasure
-    looks : number of times that a stream was scored before its end; None: the recording came as a whole
+    cells : sums of the profile, of those phrases that have enough recordings
+    call : the call with its Idempotency-Key; None: the request has no such key
+    spoof_llr : LLR of bona fide against spoofed speech, from the caller's countermeasure, or else from the spoof
+        detector of the service; None: there is neither
+    looks : number of looks at a stream before its end; None: the recording is no stream
     """
 
     caller: Caller
@@ -93,10 +93,13 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Look:
-    """Evidence of a stream before its end.
+    """Result of comparing the sound of a stream so far with a profile.
 
-    reply : decision at the point of the request
-    is_accepted : whether the strictest point accepts too; never, if the request asks for this point
+    Parameters
+    ----------
+    reply : decision about this sound at the operating point of the request
+    is_accepted : whether the sound is accepted at the model's strictest operating point as well; always False if the
+        request itself asks for that point
     """
 
     reply: VerifyReply
@@ -109,7 +112,7 @@ class Verifier:
     Parameters
     ----------
     profiles : profiles of the service
-    idempotency : stored answers to calls that may be repeated
+    idempotency : stored answers to calls with an Idempotency-Key
     """
 
     def __init__(self, profiles: ProfileStore, idempotency: IdempotentCalls) -> None:
@@ -125,7 +128,7 @@ class Verifier:
 
         Returns
         -------
-        the reply or the refusal of each attempt, in their order
+        per attempt, in the given order, the reply, or the problem with which it is refused
         """
         rows = self.profiles.locked(work, [attempt.name for attempt in attempts])
         outcomes: dict[str, VerifyReply | Problem] = {}
@@ -173,7 +176,7 @@ class Verifier:
     def admit(
         self, work: Transaction, name: str, challenge: str | None = None
     ) -> Problem | tuple[str, ...]:
-        """Decide whether the sound of an attempt is processed.
+        """Check the limits of a profile before the sound of an attempt is processed.
 
         Parameters
         ----------
@@ -182,7 +185,8 @@ class Verifier:
 
         Returns
         -------
-        the prompted words of the challenge (empty for an enrolled phrase), or the refusal of the attempt
+        the prompted words of the challenge, empty if there is no challenge or it is an enrolled phrase; or the problem
+        with which the attempt is refused
         """
         try:
             self._check_limits(work, self.profiles.row(work, name))
@@ -193,10 +197,16 @@ class Verifier:
         return () if found is None or found.id != challenge else found.words
 
     def look(self, work: Transaction, attempt: Attempt) -> Look | None:
-        """Return the evidence of a stream up to now, without changing anything; None if it is not scored.
+        """Compare the sound of a stream so far with the claimed profile, without changing anything in the database.
 
-        An impostor has a chance at each look. The strictest point for looks, and two of them in a row, make up for it
-        (`benchmarks.studies.looks`).
+        Each look is another chance for an impostor. Therefore a look counts as accepted only at the strictest operating
+        point, and a stream is decided early only by two looks in a row (measured by `benchmarks.studies.looks`).
+
+        attempt : attempt with the sound so far; its phrase, reason and cells are set
+
+        Returns
+        -------
+        result of the comparison; None if the profile or the recording cannot be scored
         """
         challenge = attempt.request.challengeId
         if self._decoys.find(work, attempt.name, challenge) is not None:
@@ -223,7 +233,7 @@ class Verifier:
         return Look(replies[0], is_accepted)
 
     def _strictest_far(self) -> float | None:
-        """Return the smallest offered share of impostors; None if the model has no points."""
+        """Return the smallest share of impostors among the model's operating points; None if it has no points."""
         model = self.profiles.model
         points = model.bundle.operating_points(model.usual_question())
         return min((point.far for point in points if point.far is not None), default=None)
@@ -244,7 +254,7 @@ class Verifier:
             raise Problem(429, "rate", detail, wait=wait)
 
     def _rate_until(self, work: Transaction, row: ProfileRow) -> float:
-        """Return the time up to which a profile's limit of attempts is used up, with the present attempt.
+        """Return the time until which a profile's limit of attempts is used up, if the present attempt is counted.
 
         With a limit of n attempts per minute, each attempt moves this time forward by 1/n minute. An attempt is refused
         if the time is more than a minute ahead.
@@ -259,11 +269,13 @@ class Verifier:
         return until + MINUTE / rate
 
     def _prepare(self, work: Transaction, attempt: Attempt, row: ProfileRow) -> None:
-        """Set the thresholds, phrase and prompt of an attempt, and the reason if it cannot be scored.
-
-        Raises a `Problem` if the attempt is refused.
+        """Set all fields of an attempt that the decision needs; its `reason` stays None if it can be scored.
 
         row : locked row of the claimed profile
+
+        Raises
+        ------
+        Problem : if the attempt is refused, for example because the profile is locked (429)
         """
         request = attempt.request
         self._check_limits(work, row)
@@ -280,9 +292,13 @@ class Verifier:
             attempt.spoof_llr = self._detected_llr(work, attempt)
 
     def _verify_decoy(self, work: Transaction, attempt: Attempt) -> VerifyReply | None:
-        """Return the reply to the answer of a decoy: that of a wrong voice, or of a recording that cannot be used.
+        """Return the reply to an attempt that answers a decoy challenge; None if it does not answer one.
 
-        None if the attempt does not answer a decoy; raises if the decoy has expired.
+        The recording is rejected like one of a wrong speaker, or inconclusive if it cannot be used.
+
+        Raises
+        ------
+        Problem : 409 if the decoy has expired, or 409 or 422 by `check_prompt`
         """
         challenge = self._decoys.find(work, attempt.name, attempt.request.challengeId)
         if challenge is None:
@@ -301,9 +317,9 @@ class Verifier:
         return reply
 
     def _detected_llr(self, work: Transaction, attempt: Attempt) -> float | None:
-        """Return the LLR of bona fide against spoofed speech by the detector.
+        """Return the spoof detector's LLR of bona fide against spoofed speech.
 
-        None if the detector is off, or was off when the profile was enrolled.
+        None if the detector is off, or was off for all enrolled recordings of the profile.
         """
         score = attempt.recording.spoof_score
         if score is None:
@@ -316,7 +332,8 @@ class Verifier:
     ) -> Iterator[VerifyReply]:
         """Yield the reply to each attempt; all attempts that can be scored are scored in one call.
 
-        rows : {profile id: locked row}
+        attempts : attempts after `_prepare`
+        rows : {profile id: locked row} of their profiles
         """
         scored = [attempt for attempt in attempts if attempt.reason is None]
         decisions: Iterator[Decision] = iter([])
@@ -403,7 +420,7 @@ class Verifier:
         return reply
 
     def _record(self, work: Transaction, attempt: Attempt, reply: VerifyReply) -> None:
-        """Write the audit entry of a decision and the mark of its recording; close an answered challenge."""
+        """Write the audit entry of a decision, store the mark of its recording, and close an answered challenge."""
         if attempt.reason is None:
             # a recording that led to no decision may be sent again
             self.profiles.marks.put(work, attempt.name, attempt.recording)
@@ -417,9 +434,9 @@ class Verifier:
     def _counters(
         self, work: Transaction, attempt: Attempt, row: ProfileRow, verdict: str
     ) -> dict[str, object]:
-        """Return {column: value} of the profile's columns that an attempt changes.
+        """Update the counters in the row of the profile after a decision, and return them as {column: value}.
 
-        Rejections in a row lock the profile; an acceptance resets their number.
+        A rejection is counted, and locks the profile if it was one too many; an acceptance ends the count.
         """
         if verdict == "accept":
             row.failures = 0
@@ -439,7 +456,7 @@ class Verifier:
         }
 
     def _count_rejection(self, work: Transaction, row: ProfileRow) -> None:
-        """Count a rejection in the row of a profile, and lock it after too many; the caller stores the row."""
+        """Count a rejection in `row`, and lock the profile after too many; the caller must store the row."""
         row.failures += 1
         excess = row.failures - self.settings.lock_after
         if excess >= 0:
@@ -462,7 +479,7 @@ class Verifier:
         return None
 
     def _complete_cells(self, work: Transaction, row: ProfileRow) -> list[Cell]:
-        """Return the sums of those phrases of a profile that have enough recordings."""
+        """Return the sums of a profile, without phrases that have fewer recordings than the setting ``enrolments``."""
         cells = self.templates.cells(work, row)
         counts: Counter[str] = Counter()
         for cell in cells:
@@ -470,7 +487,7 @@ class Verifier:
         return [cell for cell in cells if counts[cell.phrase] >= self.settings.enrolments]
 
     def point(self) -> OperatingPoint:
-        """Return the thresholds and error rates of calls that choose no share of impostors."""
+        """Return the thresholds and error rates that apply if a call does not choose its share of impostors (`far`)."""
         return self._points(None, False)
 
     def _point(
@@ -484,7 +501,8 @@ class Verifier:
 
         Parameters
         ----------
-        far : share of accepted impostors; None: that of the settings, else the first of the model
+        far : share of impostors that may be accepted; None: that of the settings, or else that of the model's first
+            operating point
         has_countermeasure : whether the call has the LLR of a countermeasure
         is_known : whether the phrases of the profile are known classes; None: as in the default question
         is_prompted : whether words were prompted, so that only the voice is compared
@@ -510,11 +528,11 @@ class Verifier:
     def challenge(
         self, work: Transaction, name: str, kind: ChallengeKind = "phrase"
     ) -> Challenge | Problem:
-        """Return the open challenge of a profile, or a new one: what to say in the next verification.
+        """Return the open challenge of a profile, or a new one, with the text to say in the next verification.
 
-        A profile has one challenge until it is answered or expires, so that nobody can ask again and again until a
-        phrase comes up of which they have a recording. Requests count towards the limit of attempts per minute; an
-        expired challenge counts as a rejection.
+        A profile keeps its challenge until it is answered or expires. Otherwise somebody could request challenges until
+        one asks for a phrase of which they have a recording. Requests count towards the limit of attempts per minute;
+        an expired challenge counts as a rejection.
 
         Parameters
         ----------
@@ -523,11 +541,12 @@ class Verifier:
 
         Returns
         -------
-        the challenge, or a refusal, which is not raised so that its count is stored
+        the challenge; or, if the profile is locked or tried too often, the problem with which the call is refused. It
+        is returned, not raised, so that the transaction, which counts the refusal, is committed
 
         Raises
         ------
-        Problem : if the profile does not exist, or cannot have a challenge of this kind
+        Problem : 404 or 410 if the profile does not exist, 409 if it cannot have a challenge of this kind
         """
         row = self.profiles.locked_one(work, name)
         state = self.profiles.current(work, row)
@@ -554,11 +573,11 @@ class Verifier:
     def challenge_of_user(
         self, work: Transaction, user: str, kind: ChallengeKind = "phrase"
     ) -> Challenge | Problem:
-        """Return a challenge for the profile with a userId, or a decoy if this profile cannot have one.
+        """Return a challenge for the only profile with a userId, or a decoy challenge if that is not possible.
 
         The answer does not reveal whether the name is unknown, ambiguous, not enrolled or locked; only the audit does.
 
-        user : name of the person
+        user : name of the person, the userId
         kind : "phrase", "words" or "digits"
         """
         self._check_kind(kind)
@@ -578,10 +597,10 @@ class Verifier:
         return self._decoys.challenge(work, user, kind)
 
     def _check_kind(self, kind: ChallengeKind) -> None:
-        """Raise if the service cannot check challenges of this kind."""
+        """Raise a `Problem` (409) if the service cannot check challenges of this kind, because it has no recogniser."""
         if kind != "phrase" and self.profiles.model.text_model is None:
             detail = (
-                "this service cannot check prompted words: run mvplda extractor get sounds --decoder, then restart "
+                "this service cannot check prompted words: run `mvplda extractor get sounds --decoder`, then restart "
                 "the service"
             )
             raise Problem(409, "no-decoder", detail)
@@ -589,7 +608,11 @@ class Verifier:
     def _new_challenge(
         self, work: Transaction, row: ProfileRow, kind: ChallengeKind, texts: dict[str, str]
     ) -> OpenChallenge:
-        """Store a new challenge for a profile: one of its phrases {label: text}, or random words or digits."""
+        """Store and return a new challenge for a profile.
+
+        kind : "phrase", "words" or "digits"
+        texts : {label: text} of the phrases to choose from, for the kind "phrase"
+        """
         seconds = self.settings.challenge_s
         if kind == "phrase":
             return create_challenge(work, row, texts, seconds)
@@ -612,7 +635,7 @@ class Verifier:
         return texts
 
     def _count_expired(self, work: Transaction, row: ProfileRow) -> None:
-        """Delete an expired challenge, and count it as a rejection."""
+        """Delete the expired challenge of a profile, and count it as a rejection."""
         close_challenge(work, row.id)
         self._count_rejection(work, row)
         columns = {"failures": row.failures, "locked_until": row.locked_until}
@@ -622,7 +645,10 @@ class Verifier:
     def _claimed_challenge(
         self, work: Transaction, row: ProfileRow, challenge: str
     ) -> OpenChallenge:
-        """Return the open challenge of a profile with the id `challenge`; raise if it was answered or has expired."""
+        """Return the open challenge of a profile.
+
+        Raises a `Problem` (409) if its id is not `challenge`, if it was answered, or if it has expired.
+        """
         found = claimed_challenge(work, row.id, challenge)
         if found.expires < work.now:
             self._count_expired(work, row)
@@ -636,7 +662,12 @@ def expired_challenge() -> Problem:
 
 
 def check_prompt(attempt: Attempt) -> None:
-    """Raise a `Problem` if an attempt with prompted words has no sound, or was processed with other words."""
+    """Raise a `Problem` if the recording of an attempt does not fit its prompted words.
+
+    Raises
+    ------
+    Problem : 422 for a vector instead of sound, 409 if other words were prompted when the sound was processed
+    """
     recording = attempt.recording
     if not attempt.prompt or recording.reason is not None:
         return
@@ -649,7 +680,7 @@ def check_prompt(attempt: Attempt) -> None:
 
 
 def record_refusal(work: Transaction, name: str, problem: Problem) -> Problem:
-    """Return a refusal of an attempt on the profile `name`, after counting it if there were too many attempts."""
+    """Return `problem`, the refusal of an attempt on the profile `name`; count it if its status is 429."""
     if problem.status_code == 429:
         count_refusal(work, problem.kind, name)
     return problem
