@@ -101,7 +101,7 @@ class AccessMiddleware:
             exchange.finish()
 
     async def _open_stream(self, exchange: StreamExchange) -> None:
-        """Check the handshake of a WebSocket as a call, and pass the stream on."""
+        """Check the handshake of a WebSocket like any call, and pass the stream on to its endpoint."""
         scope = exchange.scope
         scope["exchange"] = exchange
         take_key(scope)
@@ -114,10 +114,10 @@ class AccessMiddleware:
             exchange.finish()
 
     async def _check(self, exchange: Exchange) -> None:
-        """Raise a `Problem` for a request that is refused before its body is read.
+        """Raise a `Problem` if a request must be refused before its body is read.
 
-        Refused are bodies that announce too many bytes, calls from pages of other sites, too many calls without a key,
-        and, for a service without API keys, calls from other machines.
+        Refused are requests with too large a Content-Length (413), calls from web pages of other sites (403), too many
+        calls without a key from one address (429), and calls from other machines if the service has no API keys (403).
         """
         scope = exchange.scope
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
@@ -154,7 +154,7 @@ def remote_problem(scope: Scope, headers: Mapping[bytes, str]) -> Problem | None
         return None
     detail = (
         "without API keys, this service refuses calls through a proxy, because they come from other machines: "
-        "make a key with mvplda serve key NAME --role admin"
+        "make a key with `mvplda serve key NAME --role admin`"
     )
     return Problem(403, "proxy", detail)
 
@@ -170,7 +170,7 @@ class Exchange:
     status : HTTP status of the answer; None until the answer begins
     caller : owner of the API key; None until the key is checked
     runtime : state of the caller's tenant; None until the key is checked
-    call : set if the request has an Idempotency-Key
+    call : the call with its Idempotency-Key; None: the request has no such key
     address : address of the client, see `client_address`
     """
 
@@ -197,18 +197,18 @@ class Exchange:
         self._limit = self.access.settings.most_bytes
 
     def check_length(self, header: str) -> None:
-        """Read the length of the body from its Content-Length `header`; raise a `Problem` (413) if it is too large."""
+        """Note the length in `header`, the value of Content-Length; raise a `Problem` (413) if it is too large."""
         if header.isascii() and header.isdigit():
             self._length = int(header)
         self._check_size(self._length)
 
     def limit_body(self, size: int) -> None:
-        """Lower the largest permitted length of the body to `size` bytes; raise a `Problem` if it announced more."""
+        """Lower the limit of the body to `size` bytes; raise a `Problem` (413) if its Content-Length is larger."""
         self._limit = min(self._limit, size)
         self._check_size(self._length)
 
     def _check_size(self, size: int) -> None:
-        """Raise a `Problem` (413) if `size` bytes are more than the body may have."""
+        """Raise a `Problem` (413) if `size`, in bytes, exceeds the limit of the body."""
         if size > self._limit:
             detail = (
                 f"the body of this call may have {self._limit} bytes at most; got {size} or more"
@@ -220,7 +220,8 @@ class Exchange:
 
         Raises
         ------
-        Problem : 413 if the body is too large, 408 if it arrives too slowly, 503 if it is refused in favour of others
+        Problem : 413 if the body is too large, 408 if it is incomplete after ``body_s`` seconds, 503 if `stop_reading`
+            was called
         """
         if self._complete:
             return await self._receive()
@@ -243,7 +244,7 @@ class Exchange:
         return message
 
     def _problem(self) -> Problem:
-        """Return the refusal of a body that is not read any more, or that did not arrive in time."""
+        """Return the refusal of a body: 503 after `stop_reading`, otherwise 408 because it did not arrive in time."""
         if self._stopped:
             detail = (
                 "too many request bodies arrive at the same time, and this one was among the slowest: "
@@ -256,21 +257,24 @@ class Exchange:
         return Problem(408, "slow-body", detail)
 
     def _size(self, message: Message) -> int:
-        """Return the bytes of the body in a message."""
+        """Return the number of bytes of the body that a message contains."""
         return len(message.get("body", b""))
 
     def _is_last(self, message: Message) -> bool:
-        """Return whether a message is the last one of the body."""
+        """Return whether a message contains the end of the body."""
         return not message.get("more_body", False)
 
     def stop_reading(self) -> None:
-        """Refuse the request instead of waiting for the rest of its body."""
+        """Refuse the request (503) instead of waiting for the rest of its body.
+
+        `UnfinishedBodies` calls this if too many requests have an unfinished body.
+        """
         self._stopped = True
         if self._timeout is not None:
             self._timeout.reschedule(0.0)
 
     async def send(self, message: Message) -> None:
-        """Pass an ASGI message of the answer on, with the security headers and the id of the request."""
+        """Pass on an ASGI message of the answer; add the security headers and the id of the request to its headers."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             # browsers check the page's files each time, so that files of two versions are never mixed
@@ -309,7 +313,7 @@ class Exchange:
 
 
 class StreamExchange(Exchange):
-    """WebSocket in progress: its sound is limited like the body of a call."""
+    """WebSocket in progress; the sizes of all its messages together are limited like the body of a request."""
 
     async def receive(self) -> Message:
         if self._stopped:
@@ -323,7 +327,7 @@ class StreamExchange(Exchange):
         return bool(message["type"] == "websocket.disconnect")
 
     async def send(self, message: Message) -> None:
-        """Send a message, limited in time: a client that does not read must not hold the stream."""
+        """Send a message; raise `WebSocketDisconnect` if the client does not read it within ``header_s`` seconds."""
         kind = message["type"]
         if kind == "websocket.accept":
             self.status = 101
@@ -345,7 +349,10 @@ class StreamExchange(Exchange):
 
 
 def take_key(scope: Scope) -> None:
-    """Move the API key of a stream from its subprotocols to its headers: browsers cannot set headers of a WebSocket."""
+    """Copy the API key of a WebSocket from its subprotocol ``mvplda-key.KEY`` to the header X-API-Key.
+
+    Browsers cannot set headers of a WebSocket. A key in the header has precedence.
+    """
     names = {name for name, _ in scope["headers"]}
     keys = [name for name in scope["subprotocols"] if name.startswith(KEY_PROTOCOL)]
     if keys and b"x-api-key" not in names:
@@ -354,7 +361,11 @@ def take_key(scope: Scope) -> None:
 
 
 async def end_with_problem(websocket: WebSocket, problem: Problem) -> None:
-    """Refuse the handshake of a WebSocket by HTTP; or end an open stream with a message, and its status plus 4000."""
+    """Refuse a WebSocket with a problem.
+
+    Before the handshake is accepted, the problem is the HTTP answer. Afterwards, it is sent as a message of the type
+    ``problem``, and the WebSocket is closed with 4000 plus the HTTP status as its code.
+    """
     body = problem.body(websocket.url.path)
     if websocket.application_state is WebSocketState.CONNECTED:
         wait = (problem.headers or {}).get("Retry-After")
@@ -381,7 +392,10 @@ async def refuse(request: Request, error: Exception) -> JSONResponse:
 
 
 def problem_of(error: Exception) -> Problem:
-    """Return an error as a `Problem` with its HTTP status; errors of the database and unexpected ones are logged."""
+    """Return the `Problem` with which a call that raised `error` is answered.
+
+    Errors of the database and unexpected errors are logged.
+    """
     if isinstance(error, Problem):
         return error
     unreadable = unreadable_body(error)
@@ -411,9 +425,9 @@ def problem_of(error: Exception) -> Problem:
 
 
 def unreadable_body(error: Exception) -> Problem | None:
-    """Return the problem of a body that cannot be read as JSON; None if `error` has another cause.
+    """Return the problem of a body that is nested too deeply for JSON, or is not UTF-8; None for any other error.
 
-    FastAPI answers both faults with one sentence that does not name them, and raises it from the original error.
+    FastAPI reports both faults by the same exception; the original error is the cause (``__cause__``) of it.
     """
     causes = (error, error.__cause__)
     if any(isinstance(cause, RecursionError) for cause in causes):
@@ -425,7 +439,10 @@ def unreadable_body(error: Exception) -> Problem | None:
 
 
 def invalid(faults: Sequence[ErrorDetails]) -> Problem:
-    """Return the problem that names the first of the faults that pydantic found in a request."""
+    """Return the problem of a request with wrong fields: 400 for malformed JSON, otherwise 422.
+
+    faults : faults that pydantic found in the request; the problem names the first
+    """
     first = faults[0]
     names = [str(name) for name in first["loc"] if name != "body"]
     status = 400 if first["type"] == "json_invalid" else 422
@@ -436,10 +453,10 @@ def invalid(faults: Sequence[ErrorDetails]) -> Problem:
 
 
 class Metrics:
-    """Metrics for Prometheus.
+    """Metrics of the service for Prometheus.
 
-    They count calls of this process, or of all worker processes that share the folder named by the environment variable
-    `MULTIPROCESS`. prometheus_client reads that variable when it is imported.
+    They count the calls of this process. If the environment variable named by `MULTIPROCESS` is set to a folder, they
+    count those of all worker processes that use the folder. prometheus_client reads that variable when it is imported.
     """
 
     def __init__(self) -> None:
@@ -484,9 +501,9 @@ class Metrics:
 
 
 def forget_killed(folder: Path) -> None:
-    """Remove the gauges of worker processes that were killed from the folder of metrics.
+    """Remove the gauges of killed worker processes from the folder of metrics.
 
-    Otherwise their recordings would count as in progress for ever.
+    Otherwise the recordings that they were processing would count as in progress for ever.
     """
     processes = Path("/proc")
     for path in folder.glob("gauge_live*.db"):

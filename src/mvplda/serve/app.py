@@ -1,4 +1,4 @@
-"""The running service: opens database, keys and model as the settings say, and serves them over HTTP."""
+"""The running service: opens the database, keys and model that the settings name, and serves over HTTP."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Runtime:
 
     Parameters
     ----------
-    service : operations on the people of the service itself; services of tenants are opened when they are called
+    service : operations on the people who belong to no tenant; services of tenants are opened at their first call
     is_open : whether calls without an API key are allowed until the first key is made
     """
 
@@ -90,9 +90,9 @@ class Runtime:
         self._views: dict[str, Runtime] = {}
 
     async def of(self, caller: Caller) -> Runtime:
-        """Return the state for the calls of a caller: this one, or for a caller of a tenant the state of the tenant.
+        """Return the state for the calls of `caller`: that of the caller's tenant, or this one without a tenant.
 
-        The state of a tenant has a service of its own, and shares threads, limits and metrics.
+        The state of a tenant has its own service and settings, and the same threads, limits and metrics.
         """
         name = caller.tenant
         if name is None:
@@ -109,19 +109,19 @@ class Runtime:
         return view
 
     def close(self) -> None:
-        """Close the databases of the service and its tenants; SQLite then empties its log of erased rows."""
+        """Close the databases of the service and its tenants; SQLite then removes the log that contains erased rows."""
         self._tenants.close()
         self.service.store.close()
 
     def check_role(self, decision: str) -> None:
-        """Raise a `Problem` if this instance is not for a kind of decision, "verify" or "identify" (``--role``)."""
+        """Raise a `Problem` (404) if ``--role`` of this instance excludes a `decision`, "verify" or "identify"."""
         role = self.settings.role
         if role not in ("all", decision):
             detail = f"this instance answers no calls to {decision}: it runs with --role {role}; call another instance"
             raise Problem(404, "not-found", detail)
 
     async def run(self, work: Callable[..., Result], *arguments: object) -> Result:
-        """Return work(*arguments), run in a thread, for a function that waits for the database.
+        """Run work(*arguments), which waits for the database, in a thread, and return its result.
 
         Raises
         ------
@@ -144,25 +144,37 @@ class Runtime:
         *arguments: object,
         call: IdempotentCall | None = None,
     ) -> Result:
-        """Return work(transaction, *arguments), run in one transaction in a thread.
+        """Run work(transaction, *arguments) in one transaction in a thread, and return its result.
 
         Parameters
         ----------
         caller : caller in the audit entries of the transaction
-        call : set if the client may send the call again: the stored answer of the first call is then returned
+        work : function whose first argument is the transaction
+        arguments : further arguments of `work`
+        call : the call with its Idempotency-Key: if it was executed before, its stored answer is returned, and `work`
+            is not run; None: the request has no such key
+
+        Raises
+        ------
+        Problem : 503 if the database does not answer in time
         """
         return await self._patiently(self.service.change_once, call, caller, work, *arguments)
 
     async def erase(
         self, name: str, state: State, caller: Caller, call: IdempotentCall | None = None
     ) -> ProfileReply:
-        """Erase the profile with the id `name`, and return it with its new `state`, "opted_out" or "deleted"."""
+        """Erase the profile with the id `name`, and return it with its new state.
+
+        state : "opted_out" keeps name and consent; "deleted" erases them too
+        caller, call : see `change`
+        """
         return await self._patiently(self.service.erase, name, state, caller, call)
 
     async def _patiently(self, work: Callable[..., Result], *arguments: object) -> Result:
-        """Return work(*arguments), run in a thread; repeat it after a pause if another connection has locked its row.
+        """Run work(*arguments) in a thread, and return its result; repeat it while it raises `RowHeld`.
 
-        The pause keeps no thread waiting for the lock. After ``lock_timeout_s`` seconds, `RowHeld` is raised.
+        It is repeated after pauses, so that no thread waits for the locked row. After ``lock_timeout_s`` seconds,
+        `RowHeld` is raised.
         """
         until = time.monotonic() + self.settings.lock_timeout_s
         pause, longest = HELD_S
@@ -177,11 +189,11 @@ class Runtime:
 
     @property
     def is_idle(self) -> bool:
-        """Whether a thread for recordings is free."""
+        """Whether one of the threads that process recordings is free."""
         return self._load["recordings"] < self.settings.at_once
 
     async def run_heavy(self, work: Callable[..., Result], *arguments: object) -> Result:
-        """Return work(*arguments), a long computation such as the processing of a recording, run in a thread.
+        """Run work(*arguments), a long computation such as processing a recording, in a thread; return its result.
 
         Raises
         ------
@@ -199,7 +211,7 @@ class Runtime:
             self._load["recordings"] -= 1
 
     def warm(self) -> Future[None]:
-        """Start to load all voices for identification, unless they are loaded; return the running or finished task."""
+        """Start to load all voices for identification, unless this was done; return the running or finished task."""
         if self._warm is None or (self._warm.done() and self._warm.exception()):
             self._warm = self._apart.submit(self.service.warm)
         return self._warm
@@ -225,8 +237,9 @@ def create_app(service: Service, *, is_open: bool = False) -> FastAPI:
 
     Parameters
     ----------
-    service : operations of the endpoints
-    is_open : serve without API keys: every client on this machine has all permissions
+    service : operations that the endpoints call
+    is_open : whether to serve without API keys until the first key is made; clients on this machine then have all
+        permissions
     """
     runtime = Runtime(service, is_open)
 
@@ -290,7 +303,7 @@ def open_store(settings: Settings, is_urgent: bool = False) -> Store:
 
     Raises
     ------
-    ParameterError : if the database cannot be used, or if an API key of the environment is wrong
+    ParameterError : if the database cannot be used, or if an API key in the environment is malformed
     """
     store = new_store(settings, settings.key_url, is_urgent)
     store.api_keys.environment = environment_keys()
@@ -298,7 +311,7 @@ def open_store(settings: Settings, is_urgent: bool = False) -> Store:
 
 
 def new_store(settings: Settings, key_url: str | None, is_urgent: bool = False) -> Store:
-    """Open the database that the settings name.
+    """Open the database that the settings name, without the API keys of the environment.
 
     Parameters
     ----------
@@ -315,7 +328,8 @@ def new_store(settings: Settings, key_url: str | None, is_urgent: bool = False) 
         return Store(settings.database_url, key_url, settings, is_urgent)
     except DBAPIError as error:
         raise ParameterError(
-            f"the database cannot be used: {error.orig}. Check that it runs, and --database with its user and password"
+            f"the database cannot be used: {error.orig}. Check that it runs, and that --database has the right "
+            "address, user and password"
         ) from error
 
 
@@ -334,9 +348,9 @@ def open_master(settings: Settings, create: bool) -> MasterKey:
 
 
 def open_masters(settings: Settings, create: bool) -> KeyRing:
-    """Return the present master key and, while a rotation replaces it, the new one.
+    """Return the present master key and, while a change of the master key is in progress, the new one.
 
-    The returned ring also searches for keys that are made later.
+    A key that is made later is found when data encrypted with it are read.
 
     create : whether to make a file with a random key if there is no master key
     """
@@ -346,7 +360,7 @@ def open_masters(settings: Settings, create: bool) -> KeyRing:
 
 
 def open_service(settings: Settings) -> Service:
-    """Open model, database and master key as the settings say, and return the service.
+    """Open the model, the database and the master key that the settings name, and return the service.
 
     A master key is made only for a database that has none yet.
 
@@ -359,7 +373,7 @@ def open_service(settings: Settings) -> Service:
     if store.api_keys.are_lost():
         raise ParameterError(
             "this database was served with API keys before, and has none now: set MVPLDA_API_KEYS as before, or make a "
-            "key with mvplda serve key NAME --role admin"
+            "key with `mvplda serve key NAME --role admin`"
         )
     store.api_keys.require()
     masters = open_masters(settings, store.meta("master") is None)
@@ -370,7 +384,7 @@ def open_service(settings: Settings) -> Service:
 
 
 def server_options(settings: Settings) -> dict[str, Any]:
-    """Return the options of uvicorn."""
+    """Return {option: value} of the function `uvicorn.run`."""
     return {
         "host": settings.host,
         "port": settings.port,
@@ -420,9 +434,9 @@ def from_environment() -> ASGIApp:
 
 
 def application(service: Service) -> ASGIApp:
-    """Return the application of a service for the server, and set up its log on standard error.
+    """Return the ASGI application of a service, and set up its log on standard error.
 
-    Calls need no API key if there is none.
+    If no API key exists, clients on this machine need none.
     """
     app = create_app(service, is_open=not service.store.api_keys.names())
     TimeoutProtocol.settings = service.settings

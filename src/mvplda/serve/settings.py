@@ -1,7 +1,7 @@
-"""Settings of the service: each has an option of ``mvplda serve`` and a name in the environment.
+"""Settings of the service: each has an option of ``mvplda serve`` and an environment variable.
 
-The option of ``lock_after`` is ``--lock-after``, its name in the environment ``MVPLDA_LOCK_AFTER``. Options come before
-the environment, the environment before defaults.
+The setting ``lock_after`` has the option ``--lock-after`` and the environment variable ``MVPLDA_LOCK_AFTER``. An option
+overrides the environment variable, which overrides the default.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Settings(BaseSettings):
 
     # -- service and data
     host: str = "127.0.0.1"
-    """Address that the service listens at. API keys are required unless it is an address of this machine only."""
+    """Address at which the service listens. API keys are required unless it is an address of this machine only."""
     port: int = Field(default=8765, ge=1, le=65535)
-    """Port that the service listens at."""
+    """Port at which the service listens."""
     role: Literal["all", "verify", "identify"] = "all"
     """Decisions that this instance makes: verification of a claimed person, identification, or both."""
     search: Literal["memory", "pgvector"] = "memory"
@@ -51,15 +51,16 @@ class Settings(BaseSettings):
     demo: bool = False
     """Serve the DEMONSTRATION network, which must never decide about people."""
     workers: int = Field(default=1, ge=1, le=64)
-    """Number of processes that share the port."""
+    """Number of worker processes."""
 
     # -- decisions
     far: float | None = Field(default=None, gt=0, lt=1)
     """Share of impostors that may be accepted if a call does not set it. Default: that of the model, else 0.01."""
     spoof_prior: float = Field(default=0.25, gt=0, lt=1)
-    """Assumed share of spoofed voices among trials to be rejected, for calls with the LLR of a countermeasure."""
+    """Assumed share of spoofed voices among the trials that should be rejected, for calls with a countermeasureLlr."""
     detector: bool = False
-    """Detect replays and resynthesis by the detector of the package; it misses many, see docs/attacks.md."""
+    """Detect replayed and resynthesised voices with the spoof detector of the package; it misses many, see
+    docs/attacks.md."""
     require: Literal["none", "challenge", "countermeasure", "either"] = "none"
     """Protection against replayed and synthetic voices that each verification must have."""
     lock_after: int = Field(default=5, ge=1)
@@ -70,7 +71,7 @@ class Settings(BaseSettings):
     """Seconds before a challenge expires."""
 
     early_decisions: bool = True
-    """Decide streams before their end, if two looks in a row agree or the speaker pauses."""
+    """Decide a stream before its end if two results in a row agree, or if the speaker pauses for a second."""
 
     # -- profiles
     enrolments: int = Field(default=3, ge=1, le=20)
@@ -78,15 +79,15 @@ class Settings(BaseSettings):
     most_enrolments: int = Field(default=50, ge=1)
     """Maximum number of recordings per profile."""
     least_llr: float = -1.0
-    """Minimum LLR of a new enrolment with earlier recordings, for voice and for phrase; below it, it is refused."""
+    """Minimum LLR, for voice and for phrase, of a new recording with earlier ones; below it, it is refused."""
     expire_days: float = Field(default=365.0, gt=0)
     """Days after which an unused profile expires."""
     keep_vectors: bool = True
-    """Store the vector of each recording, encrypted, so that a new model can enrol it again."""
+    """Store the vector of each recording, encrypted, so that profiles can be used with a new model."""
     vectors: bool = True
-    """Accept vectors as well as recordings."""
+    """Accept vectors of the extractor in place of sound."""
     marks_days: float = Field(default=90.0, gt=0)
-    """Days during which a repeated recording is detected."""
+    """Days during which a copy of a recording is detected."""
     audit_days: float = Field(default=730.0, gt=0)
     """Days for which audit entries are stored."""
 
@@ -143,7 +144,7 @@ class Settings(BaseSettings):
     @field_validator("extractors", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        """Return the names in a text, which commas or blanks separate; other values stay as they are."""
+        """Split a text of names separated by commas or blanks; return any other value unchanged."""
         if isinstance(value, str):
             return value.replace(",", " ").split()
         return value
