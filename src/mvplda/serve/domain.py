@@ -29,9 +29,10 @@ SAMPLE = (
 class DomainCache:
     """Cache of the service's model, adapted to the domain of the stored profiles.
 
-    The domain is estimated from the first profiles in the order of their ids, which is a random sample because ids are
-    random. It depends on the database only: all processes have the same domain, and a deleted profile has no
-    influence. In a large database few changes affect the sample, so that most calls cost one query.
+    The domain is estimated from the first `DOMAIN_PROFILES` profiles in the order of their ids. This is a random
+    sample, because ids are random. All processes have the same domain, because it depends on the database only. A
+    deleted profile has no influence. In a large database few changes affect the sample, so that most calls cost one
+    query.
 
     Parameters
     ----------
@@ -48,7 +49,7 @@ class DomainCache:
         self._deployed = model
 
     def deployed(self, work: Transaction, number: int | None = None) -> Model:
-        """Return the model, adapted to the domain of the profiles that a transaction sees.
+        """Return the model, adapted to the domain of the profiles that the transaction `work` reads.
 
         A model without a domain is returned as it is.
 
@@ -76,6 +77,6 @@ class DomainCache:
         return deployed
 
     def sample(self, work: Transaction) -> list[tuple[str, int]]:
-        """Return (id, version) of the profiles that the domain is estimated from."""
+        """Return (id, version) of each profile from which the domain is estimated."""
         rows = work.run(SAMPLE, model=self.model.fingerprint, count=DOMAIN_PROFILES)
         return [(row.id, row.version) for row in rows]

@@ -68,12 +68,12 @@ class SpeakerSearch:
         recording : processed recording; one that cannot be used is answered with its reason and no candidates
         candidates : ids of the profiles to choose from; None: all enrolled profiles
         top : largest number of profiles in the reply
-        prior_none : prior probability that the speaker has none of these profiles
-        caller : owner of the API key; one that may only verify sees no names but that of the identified person
+        prior_none : prior probability that the speaker owns none of the profiles to choose from
+        caller : owner of the API key; with the role verify, the reply names the identified person only
 
         Returns
         -------
-        the likeliest profiles, the identified one, and the probability that the speaker has none of the profiles
+        the most probable profiles, the identified one, and the probability that the speaker owns none of the profiles
         """
         model = self.profiles.model
         reply = IdentifyReply(
@@ -108,7 +108,7 @@ class SpeakerSearch:
         top: int,
         prior_none: float,
     ) -> None:
-        """Set the candidates, the identified profile and the probability of none of them in a reply.
+        """Search for the speaker, and set the result in `reply`: candidates, identified profile and ``noneOfThem``.
 
         test : (rank,) evidence of the recording in whole numbers, see `Model.contributions`
         """
@@ -157,7 +157,7 @@ class SpeakerSearch:
     def _exact(
         self, model: Model, names: list[str], test: Integers
     ) -> tuple[dict[str, str | None], dict[str, float]]:
-        """Score a few profiles exactly, with phrases and sessions kept apart.
+        """Score a few profiles exactly, with separate sums per phrase and session.
 
         Parameters
         ----------

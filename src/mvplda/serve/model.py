@@ -1,4 +1,4 @@
-"""The model of the service: any scorer with its extractor, and sums of recordings in whole numbers."""
+"""The model of the service: a scorer with its extractor, applied to sums of evidence in whole numbers."""
 
 from __future__ import annotations
 
@@ -47,11 +47,12 @@ class VerificationTrial(NamedTuple):
     Parameters
     ----------
     cells : sums of the profile
-    test : the recording, with the label of the claimed phrase; an empty label accepts any enrolled phrase
+    test : evidence of the recording as a cell with the claimed phrase; an empty phrase accepts any enrolled phrase
     countermeasure : LLR of bona fide against spoofed speech; None: no countermeasure
-    point : thresholds of the decision
+    point : operating point (thresholds) of the decision
     is_prompted : whether the words were prompted; then only the voice is compared
-    is_detected : whether `countermeasure` comes from this package's detector, which assumes its own share of spoofs
+    is_detected : whether `countermeasure` comes from this package's spoof detector; the decision then assumes the
+        detector's share of spoofs, `SPOOF_PRIOR`
     """
 
     cells: Sequence[Cell]
@@ -71,7 +72,7 @@ class TrialKind(NamedTuple):
     is_phrase_known : whether the claimed phrase is known from training
     has_countermeasure : whether the trial has the LLR of a countermeasure
     is_prompted : whether only the voice is compared
-    is_detected : whether the LLR of the countermeasure comes from this package's detector
+    is_detected : whether the LLR of the countermeasure comes from this package's spoof detector
     """
 
     is_test_labelled: bool
@@ -83,19 +84,19 @@ class TrialKind(NamedTuple):
 
 
 class Consistency(NamedTuple):
-    """Comparison of a new enrolment with the earlier recordings of its profile.
+    """Comparison of a new recording with the earlier recordings of its profile.
 
     Parameters
     ----------
-    phrase : LLR of the same phrase; None without earlier recordings of this phrase
-    speaker : LLR of the same speaker; None without earlier recordings
+    phrase : LLR of the same phrase; None if the profile has no earlier recording of this phrase
+    speaker : LLR of the same speaker; None if the profile has no earlier recording
     """
 
     phrase: float | None = None
     speaker: float | None = None
 
     def fields(self) -> dict[str, float | None]:
-        """Return the LLRs with the field names of the API."""
+        """Return the LLRs as {field name of the API: LLR}."""
         return {"phraseLlr": self.phrase, "consistencyLlr": self.speaker}
 
 
@@ -126,14 +127,14 @@ class Model:
     ----------
     bundle : bundle of any scorer with the view ``speaker``, with or without the view ``phrase``
     extractor : computes vectors from sound; None: the service accepts vectors only
-    notice : warning that is shown with every answer; None: the notice in the bundle's card
+    notice : warning that is sent with every answer; None: the notice in the bundle's card
     text_model : recogniser that checks prompted words; None: challenges are enrolled phrases only
 
     Attributes
     ----------
     rank : number of components of the evidence
-    fingerprint : hash of the bundle, by which profiles of another model are noticed
-    version : name and hash of the model, as shown in answers
+    fingerprint : hash of the bundle; a profile with another one is stale
+    version : name and hash of the model, as sent in answers
     known_phrases : {label: text} of phrases that need no enrolment
 
     Raises
@@ -173,7 +174,7 @@ class Model:
         self.rank = int(np.shape(self.scorer.evidence(np.ones((1, self.scorer.width_in))))[1])
 
     def _use(self, bundle: Bundle) -> None:
-        """Set the bundle, its scorer and the phrases of its training."""
+        """Set the bundle, and the attributes that depend on it: its scorer and its training phrases."""
         self.bundle = bundle
         self.scorer = bundle.fitted_scorer
         self._phrase_names = set(self._trained_phrases())
@@ -211,14 +212,14 @@ class Model:
         }
 
     def _trained_phrases(self) -> list[str]:
-        """Return the labels of the phrases of training; empty if the scorer does not store them."""
+        """Return the labels of the phrases that the scorer was trained on; empty if it does not store them."""
         try:
             return [str(name) for name in self.scorer.known_names(PHRASE)]
         except LabelError:
             return []
 
     def are_phrases_known(self, cells: Sequence[Cell]) -> bool:
-        """Return whether the model, adapted to its domain, knows all phrases of a profile as classes."""
+        """Return whether all phrases of a profile are known classes of the scorer; False without a domain."""
         if not self.has_domain:
             return False
         return self._phrase_names.issuperset(cell.phrase for cell in cells)
@@ -226,11 +227,11 @@ class Model:
     # -- vectors and sums ----------------------------------------------------
 
     def check_vector(self, vector: ArrayLike) -> NDArray[np.float32]:
-        """Return a vector of an extractor as a (width,) array.
+        """Check a vector of the extractor, and return it as a (width,) array.
 
         Raises
         ------
-        Problem : 422 if the width differs from that of the model's vectors, or if the values are impossible
+        Problem : 422 if the vector does not have `width` numbers, if all are 0, or if one exceeds `LARGEST_COMPONENT`
         """
         array = np.asarray(vector, dtype=np.float64)
         if array.shape != (self.width,):
@@ -273,23 +274,24 @@ class Model:
         return np.rint(y / UNIT).astype(np.int64)
 
     def sums(self, cells: Sequence[Cell]) -> tuple[Array, Array]:
-        """Return the sums of n cells as (n, rank) evidence of the scorer, and their (n,) numbers of recordings."""
+        """Return the (n, rank) sums of n cells in the units of the scorer, and their (n,) numbers of recordings."""
         totals = np.stack([cell.total for cell in cells]).astype(np.float64)
         return totals * UNIT, np.array([cell.count for cell in cells], dtype=np.float64)
 
     def unlabelled(self, cells: Sequence[Cell]) -> Profiles:
-        """Return one profile of the scorer per cell, without labels of phrases and sessions."""
+        """Return each cell as one profile of the scorer, without labels of phrases and sessions."""
         return self.scorer.profiles(*self.sums(cells), np.arange(len(cells)))
 
     def side(self, profiles: Sequence[Sequence[Cell]], is_labelled: bool) -> Profiles:
-        """Return the stored sums of each profile, or of each test, as profiles of the scorer.
+        """Return sums as one side of a comparison: n profiles of the scorer.
 
-        Sessions stay separate if the model distinguishes them and some profile has several, or if they are a view.
+        Sums of different sessions are added up, unless the scorer has sessions and some profile has several, or
+        sessions are a view of the model.
 
         Parameters
         ----------
-        profiles : sums of each profile
-        is_labelled : whether the phrases of a profile stay separate; otherwise they are added up
+        profiles : per profile (or per test) its sums
+        is_labelled : whether sums of different phrases stay separate and get labels; otherwise they are added up
         """
         # labels cost time: they are left out if every profile has one session and no question is about sessions
         per_session = self.has_sessions and (
@@ -319,10 +321,10 @@ class Model:
 
         Parameters
         ----------
-        known : whether phrases are known classes
+        known : whether phrases are known classes, see `Question.known`
         spoof : LLRs of a countermeasure; None: no countermeasure
-        spoof_prior : share of spoofs among the trials to be rejected
-        is_prompted : whether the words were prompted: the question is then about the speaker alone
+        spoof_prior : assumed share of spoofs among the trials to be rejected
+        is_prompted : whether the words were prompted; the question is then about the speaker alone
         """
         return Question(
             (SPEAKER, PHRASE) if self.has_phrases and not is_prompted else SPEAKER,
@@ -332,14 +334,14 @@ class Model:
         )
 
     def usual_question(self, spoof: ArrayLike | None = None) -> Question:
-        """Return the default question of the service, with phrases as known classes if the model has a domain.
+        """Return the question that the service asks by default; phrases are known classes if the model has a domain.
 
         spoof : LLRs of a countermeasure; None: no countermeasure
         """
         return self.question(self.has_domain and self.has_phrases, spoof)
 
     def _kind(self, trial: VerificationTrial) -> TrialKind:
-        """Return the properties by which trials are grouped for scoring."""
+        """Return the properties of a trial that must be equal for all trials that are scored in one call."""
         phrases = {cell.phrase for cell in trial.cells}
         claimed = trial.test.phrase
         # labels cost time: they are not needed if the claimed phrase is the only enrolled one
@@ -358,9 +360,10 @@ class Model:
     def decisions(
         self, trials: Sequence[VerificationTrial], spoof_prior: float = 0.5
     ) -> list[Decision]:
-        """Return the decision of each trial, in their order; trials of one kind are scored in one call.
+        """Return the decision of each trial, in the given order; trials of the same `TrialKind` are scored in one call.
 
-        spoof_prior : share of spoofs among the trials to be rejected, for LLRs of the callers' countermeasures
+        spoof_prior : assumed share of spoofs among the trials to be rejected, if the LLR of the countermeasure does not
+            come from this package's spoof detector
         """
         indices_by_kind: dict[TrialKind, list[int]] = {}
         for index, trial in enumerate(trials):
@@ -387,21 +390,21 @@ class Model:
 
         Parameters
         ----------
-        side : n profiles
-        test : (rank,) evidence of the test in whole numbers
+        side : n profiles, from `side`
+        test : (rank,) evidence of the test in whole numbers, from `contributions`
 
         Returns
         -------
-        (n,) calibrated LLRs, without the limit that the calibration's outlier probability imposes
+        (n,) calibrated LLRs; they are not limited by the outlier probability of the calibration
         """
         answer = self.bundle.answer(side, self.side([[Cell("", test, 1)]], False), VOICE)
         return np.asarray(answer.inlier_llr[:, 0], dtype=np.float64)
 
     def calibrated(self, llrs: Array) -> Array:
-        """Return raw speaker LLRs, calibrated as if the recordings had no evidence about the phrase.
+        """Return calibrated speaker LLRs for raw ones, as if the recordings had no evidence about the phrase.
 
-        The limit that the calibration's outlier probability imposes is left out. Without a calibration, the LLRs are
-        returned as they are.
+        The result is not limited by the outlier probability of the calibration. Without a calibration, the raw LLRs are
+        returned.
         """
         calibrator = self.bundle.calibration(VOICE)
         if calibrator is None:
@@ -411,10 +414,10 @@ class Model:
         return VOICE.ratio(self.bundle.views).of(calibrator.without_outliers(logs))
 
     def consistency(self, cells: Sequence[Cell], new: Cell) -> Consistency:
-        """Compare a new enrolment with earlier recordings.
+        """Compare a new recording with the earlier recordings of its profile, and return the LLRs.
 
         cells : sums of the profile's earlier recordings; if some have the phrase of `new`, only these are compared
-        new : the new recording with its phrase
+        new : contribution of the new recording, with its phrase
         """
         if not cells:
             return Consistency()
@@ -458,7 +461,7 @@ KINDS = {NONTARGET: "IC"}
 
 
 def camel_fields(card: object) -> Any:
-    """Return the card of a model, or a value in it, with the field names of the API."""
+    """Replace the field names in the card of a model, or in a value of it, by those of the API."""
     if isinstance(card, list):
         return [camel_fields(value) for value in card]
     if isinstance(card, dict):
@@ -467,7 +470,10 @@ def camel_fields(card: object) -> Any:
 
 
 def point_reply(point: OperatingPoint) -> OperatingPointReply:
-    """Return an operating point with the field names of the API; its `far` is the one of the worst kind of trial."""
+    """Return an operating point with the field names of the API.
+
+    Its ``far`` is the measured error rate of the kind of trial with the most false acceptances.
+    """
     measured: Mapping[str, Any] = point.measured or {}
     kinds: dict[str, Sequence[float]] = dict(measured.get("far") or {})
     worst: Sequence[Any] = max(kinds.values(), key=lambda rates: rates[0], default=[None])

@@ -24,7 +24,7 @@ DEMO_NOTICE = (
 
 
 def open_model(settings: Settings) -> Model:
-    """Load the model and the extractors that the settings name; by default, those of the package.
+    """Load the model and the extractors that the settings name; the default is the model of the package.
 
     Raises
     ------
@@ -48,7 +48,8 @@ def open_model(settings: Settings) -> Model:
         extractor = default_extractor(settings.extractors or ())
     except ParameterError as error:
         raise ParameterError(
-            f"{error}. Or try the service with a toy network, which MUST NOT DECIDE ABOUT PEOPLE: mvplda serve --demo"
+            f"{error}. Or try the service with a toy network, which MUST NOT DECIDE ABOUT PEOPLE: "
+            "run `mvplda serve --demo`"
         ) from error
     return Model(load_model(DEFAULT_MODEL), extractor, text_model=find_decoder(extractor))
 

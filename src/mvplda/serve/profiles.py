@@ -151,8 +151,8 @@ class ProfileStore:
 
         Returns
         -------
-        {id: profile}, without profiles that another connection has locked; each has the number of the latest change of
-        any profile
+        {id: row of the profile}, without profiles that do not exist or that another connection has locked. The field
+        ``last_change`` of the rows is set
         """
         query = LOCKED
         if self.store.clock is None:
@@ -187,7 +187,7 @@ class ProfileStore:
         return self.checked(row)
 
     def existing(self, work: Transaction, names: Sequence[str]) -> set[str]:
-        """Return those ids of `names` for which a profile exists, also a deleted one."""
+        """Return those ids of `names` for which a profile exists, deleted or not."""
         return set(work.run(EXISTING, names=list(names)).scalars())
 
     def checked(self, row: ProfileRow | None) -> ProfileRow:
@@ -200,10 +200,10 @@ class ProfileStore:
         return row
 
     def state(self, work: Transaction, row: ProfileRow) -> State:
-        """Return the present state of a profile.
+        """Return the present state of a profile, which may differ from the stored one.
 
-        The stored state is replaced by "damaged" if its data cannot be read, "expired" if it was not used for
-        ``expire_days`` days, or "stale" if another model computed its templates.
+        It is "damaged" if the profile's data cannot be read, "expired" if the profile was not used for ``expire_days``
+        days, "stale" if another model computed its templates, and otherwise the stored state.
         """
         if row.state in ("opted_out", "deleted"):
             return row.state
@@ -229,9 +229,10 @@ class ProfileStore:
             raise self.templates.damage(row.id, "phrases") from error
 
     def update(self, work: Transaction, row: ProfileRow, **values: object) -> None:
-        """Store new values of a profile's columns, here and in the database.
+        """Set columns of a profile, in `row` and in the database.
 
-        Its version increases, so that cached sums are read again, and the change reaches the search for voices.
+        The version of the profile increases, so that its cached sums are read again. The profile also gets a new change
+        number, by which the search for voices notices the change.
         """
         values |= {"version": row.version + 1, "updated": work.now}
         for column, value in values.items():
@@ -248,7 +249,10 @@ class ProfileStore:
     def _reply(
         self, work: Transaction, row: ProfileRow, counts: Counter[tuple[str, str]]
     ) -> ProfileReply:
-        """Return the description of a profile; `counts` has its recordings per (profile id, phrase label)."""
+        """Return the description of a profile.
+
+        counts : number of recordings per (profile id, label of the phrase)
+        """
         state = self.state(work, row)
         required = self.settings.enrolments
         remaining = {}
@@ -289,10 +293,12 @@ class ProfileStore:
         detail: Mapping[str, object],
         **values: object,
     ) -> ProfileReply:
-        """Store the state that follows from a profile's recordings, add an audit entry, and return the profile.
+        """Update the row of a profile after its recordings have changed, add an audit entry, and return the profile.
 
-        action, detail : action and details of the audit entry
-        values : further columns to store
+        State, number of recordings and seconds of speech are computed from the stored recordings.
+
+        action, detail : action and further fields of the audit entry
+        values : further columns to set; they override the computed ones
         """
         recordings = self.templates.enrolments(work, row.id)
         per_phrase = Counter(recording.phrase for recording in recordings)
@@ -310,7 +316,7 @@ class ProfileStore:
         return self.describe(work, row)[0]
 
     def _model_columns(self) -> dict[str, object]:
-        """Return {column: value} of the columns that name the model of a profile's templates."""
+        """Return {column: value} of the two columns that name the model by which templates are computed."""
         return {"model": self.model.fingerprint, "model_version": self.model.version}
 
     # -- creation and erasure ------------------------------------------------
@@ -318,7 +324,7 @@ class ProfileStore:
     def create(
         self, work: Transaction, user: str | None, phrase: str | None, consent: Consent
     ) -> ProfileReply:
-        """Create a profile with a data key of its own.
+        """Create an empty profile with its own data key.
 
         Parameters
         ----------
@@ -355,9 +361,9 @@ class ProfileStore:
         return self.describe(work, self.row(work, name))[0]
 
     def erase(self, work: Transaction, name: str, state: str) -> ProfileReply:
-        """Erase the voice of a profile at once, from any state, by destroying its data key and its recordings.
+        """Destroy the data key and the recordings of a profile, whatever its state, and return the profile.
 
-        state : "opted_out" keeps name and consent; "deleted" erases them too
+        state : new state: "opted_out" keeps name and consent; "deleted" erases them too
         """
         damaged_row = self.locked_one(work, name)
         row = damaged_row.repaired()
@@ -376,7 +382,7 @@ class ProfileStore:
         return self._settle(work, row, action, {}, **values)
 
     def export(self, work: Transaction, name: str) -> Export:
-        """Return all stored data of a profile in readable form, without vectors, and write that to the audit."""
+        """Return all stored data of a profile in readable form, without vectors, and write an audit entry about it."""
         row = self.row(work, name)
         enrolments = [
             StoredEnrolment(
@@ -410,7 +416,7 @@ class ProfileStore:
     # -- reading -------------------------------------------------------------
 
     def get(self, name: str) -> ProfileReply:
-        """Return the description of the profile with the id `name`; raise a `Problem` if it does not exist."""
+        """Return the description of the profile `name`; raise a `Problem` (404, 410) if it does not exist."""
         with self.store.read() as work:
             return self.describe(work, self.row(work, name))[0]
 
@@ -441,9 +447,9 @@ class ProfileStore:
         return ProfilePage(items=items, next=items[-1].profileId if len(rows) > top else None)
 
     def _named(self, query: sa.Select[Any], search: str, after: str | None) -> sa.Select[Any]:
-        """Restrict a query to profiles whose userId begins with `search`, ignoring case, and sort it by userId.
+        """Restrict a query to profiles whose userId begins with `search`, ignoring case, and sort its rows by userId.
 
-        after : id of the profile after which the page begins; None: the first page
+        after : id of the last profile of the page before; None: the first page
         """
         first: sa.ColumnElement[str] = sa.func.lower(sa.literal(search, sa.Text))
         name: sa.ColumnElement[str] = user_name
@@ -466,18 +472,28 @@ class ProfileStore:
         session: str | None = None,
         confirm_voice: Callable[[], bool] | None = None,
     ) -> EnrolReply | Problem:
-        """Add a recording to a profile, and return the changed profile or the refusal.
-
-        A refused recording leaves the profile as it was. If the recording does not match earlier ones, the refusal is
-        returned instead of raised, so that its audit entry is committed.
+        """Add a recording to a profile; a refused recording leaves the profile as it was.
 
         Parameters
         ----------
         name : id of the profile
-        phrase : phrase of the recording as a sentence; None: the first phrase of the profile
-        session : session of the recording; None: that of the recording before, or a new one after an hour
+        recording : processed recording
+        phrase : text of the phrase that was said; None: the first phrase of the profile
+        session : name of the session; None: that of the profile's previous recording, or a new session if that is more
+            than an hour old
         confirm_voice : called for the first recording of a new phrase if its voice differs from the voice of the other
             phrases; returns whether the recording is enrolled nevertheless. None: such a recording is refused
+
+        Returns
+        -------
+        the changed profile; or, if the recording does not match earlier ones, the refusal. It is returned, not raised,
+        so that its audit entry is committed
+
+        Raises
+        ------
+        RowHeld : if another connection has locked the profile
+        Problem : 404 or 410 if the profile does not exist, 409 if its state forbids it, 422 if the recording or the
+            phrase cannot be used
         """
         if recording.reason is not None or recording.vector is None:
             raise refused(recording.reason or "unreadable", recording)
@@ -515,7 +531,7 @@ class ProfileStore:
         return EnrolReply.model_validate({**dict(profile), **enrolment, **llrs.fields()})
 
     def _session(self, work: Transaction, name: str) -> str:
-        """Return the session of a recording without a session name.
+        """Return the session of a new recording for which the caller gave no session name.
 
         It is the session of the profile's previous recording, unless that is more than an hour old.
         """
@@ -525,7 +541,7 @@ class ProfileStore:
         return iso(work.now)
 
     def _open_row(self, work: Transaction, name: str) -> ProfileRow:
-        """Lock the profile `name` and return it; raise a `Problem` (409) if it cannot take another recording."""
+        """Lock the profile `name` and return it; raise a `Problem` (409) if no recording can be added in its state."""
         row = self.locked_one(work, name)
         state = self.current(work, row)
         self.check_damage(row)
@@ -555,7 +571,7 @@ class ProfileStore:
         Parameters
         ----------
         cells : sums of the earlier recordings
-        new : the new recording with its phrase
+        new : contribution of the new recording, with its phrase
 
         Raises
         ------
@@ -587,7 +603,7 @@ class ProfileStore:
         return "wrong_phrase"
 
     def remove(self, work: Transaction, name: str, number: int) -> ProfileReply:
-        """Remove the recording with a `number` from the profile `name`; raise a `Problem` (404) if there is none."""
+        """Remove the recording `number` of the profile `name`; raise a `Problem` (404) if it does not exist."""
         row = self.locked_one(work, name)
         if not work.run(DELETE_ENROLMENT, name=name, number=number).rowcount:
             raise Problem(404, "not-found", f"this profile has no enrolment with the id {number}")
@@ -595,7 +611,7 @@ class ProfileStore:
         return self._settle(work, row, "remove-enrolment", {"enrollmentId": number}, damaged=None)
 
     def reset(self, work: Transaction, name: str) -> ProfileReply:
-        """Remove all recordings of the profile `name`; the person's name, phrases and consent stay."""
+        """Remove all recordings of the profile `name`, but not the person's name, the phrases and the consent."""
         row = self.locked_one(work, name)
         if row.state == "opted_out":
             detail = "the person has opted out: this profile cannot be reset, create a new one"
@@ -606,9 +622,9 @@ class ProfileStore:
         return self._settle(work, row.repaired(), "reset", {}, **values)
 
     def _repair(self, work: Transaction, row: ProfileRow) -> dict[str, object]:
-        """Return new values for the damaged columns of a profile whose recordings were removed.
+        """Return {column: value} that repairs the damaged columns of a profile whose recordings were removed.
 
-        A damaged data key is replaced in the database.
+        If its data key is damaged, a new data key is stored.
         """
         repaired = row.repaired()
         values = {column: getattr(repaired, column) for column in row.damaged_columns()}
@@ -628,7 +644,7 @@ class ProfileStore:
         return values
 
     def unlock(self, work: Transaction, name: str) -> ProfileReply:
-        """End the lock of the profile `name` after rejections; no data are erased."""
+        """Unlock the profile `name` after too many rejections or attempts; no data are erased."""
         row = self.locked_one(work, name)
         cleared = {"failures": 0, "locked_until": None, "rate_until": None}
         work.run(UPDATE_PROFILE, profile_id=name, **cleared)
@@ -638,9 +654,9 @@ class ProfileStore:
     # -- a changed model -----------------------------------------------------
 
     def current(self, work: Transaction, row: ProfileRow) -> State:
-        """Return the present state of a profile, after an attempt to renew a stale one.
+        """Return the present state of a profile; if it is stale, first try to compute its templates again.
 
-        If the vectors of all recordings are stored, a stale profile gets new templates of the present model.
+        That is possible if the vectors of all its recordings are stored, and come from the extractor of the model.
         """
         state = self.state(work, row)
         if state != "stale":
