@@ -1,4 +1,4 @@
-"""Command ``python -m benchmarks [NAME ...]``, which runs all benchmarks, or those with the given names."""
+"""Command ``python -m benchmarks [NAME ...]``, which runs the named benchmarks, or all that are not `ON_REQUEST`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,12 @@ BENCHMARKS = {
     "startup": "startup",
     "verification": "verification",
     "ranges": "ranges",
+    "ranges-at-scale": "ranges_at_scale",
     "growth": "growth",
 }
 """Modules by name; imported when they are run, so that one that lacks a package does not stop the others."""
+ON_REQUEST = {"ranges-at-scale"}
+"""Benchmarks that are only run if they are named, because they need much time and disk."""
 
 
 @click.command(context_settings={"show_default": True})
@@ -78,6 +81,7 @@ def main(
       verification  stages of a verification from 3 s of sound
       startup  start of commands: CPU seconds, multiples of Python with NumPy, memory
       ranges   statistics by ranges of classes on two workers (minutes)
+      ranges-at-scale  the same at 100 million vectors (half an hour, 25 GB of disk; only by name)
       growth   exponents of time and memory as each size doubles (minutes)
 
       tables   measure nothing: make the tables of the documents anew from results/
@@ -99,7 +103,7 @@ def main(
             click.echo("wrote " + ", ".join(str(file) for file in draw(name, output)))
         return
     with threadpool_limits(1):
-        for name in names or BENCHMARKS:
+        for name in names or [name for name in BENCHMARKS if name not in ON_REQUEST]:
             module = import_module(f"benchmarks.{BENCHMARKS[name]}")
             figures = module.run(quick=quick, rounds=rounds, peer_python=peer_python)
             files = write(BENCHMARKS[name], name, figures, output)
