@@ -218,7 +218,7 @@ def test_known_claims_and_tests_of_several_cells(trained, rng):
 def test_claims_must_be_of_the_right_type_and_known(trained, rng):
     e = sides(rng, [2])[0]
     profiles = trained.enrol(e, [0, 1])
-    with pytest.raises(LabelError, match=r"text, such as 'w'.* and numbers, such as 3, 4"):
+    with pytest.raises(LabelError, match=r"text, such as 'w'.* and some are numbers, such as 3, 4"):
         trained.llr(profiles, e, known={"b": [3, 4]})
     with pytest.warns(UnknownClassWarning, match=r"2 of 2 classes .*'Wx', 'y '.*'w', 'x', 'y'"):
         unseen = trained.llr(profiles, e, known={"b": ["Wx", "y "]})

@@ -170,7 +170,7 @@ def test_more_profiles_tests_of_several_takes_and_labels() -> None:
     np.testing.assert_array_equal(numbers, index.owners)
     with pytest.raises(DataError, match="tests of 2 vector"):
         model.queries(X[:3], index)
-    with pytest.raises(DataError, match="no profiles with"):
+    with pytest.raises(DataError, match="same numbers of vectors and labels"):
         index.encode(model.enrol(X[:30], ["one"] * 30))
     with pytest.raises(ParameterError, match="score the candidates"):
         model.index(enrolled, known=["phrase"])

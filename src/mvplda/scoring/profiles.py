@@ -356,8 +356,8 @@ def match_names(
     named = {names.dtype.kind == "U": names for names in sources if len(names)}
     if len(named) > 1:
         raise LabelError(
-            f"class names of view {view!r} are text, such as {_examples(named[True])} and numbers, such as "
-            f"{_examples(named[False])}: use one type for all names"
+            f"some class names of view {view!r} are text, such as {_examples(named[True])}, and some are numbers, "
+            f"such as {_examples(named[False])}: use one type for all names"
         )
     # as Python values, because joining arrays of different dtypes would change names
     all_names = np.unique(exact_names(name for names in sources for name in names.tolist()))

@@ -159,8 +159,7 @@ class Question:
             if not total > 0:
                 which = "for" if is_for else "against"
                 raise ParameterError(
-                    f"priors must give a positive weight to at least one hypothesis {which} the question, out of "
-                    f"{hypotheses}"
+                    f"priors must give a positive weight to at least one hypothesis {which} the question: {hypotheses}"
                 )
             side |= {h: float(np.log(w / total)) for h, w in side_weights.items() if w > 0}
         return LikelihoodRatio(*sides)
@@ -214,12 +213,12 @@ class Question:
                 )
             if not set(views) <= set(free):
                 raise LabelError(
-                    f"a key of priors must be a tuple of views out of {list(free)}, those that are shared; got {key!r}"
+                    f"a key of priors must be a tuple of the views that are shared, out of {list(free)}; got {key!r}"
                 )
             hypothesis = tuple(view for view in free if view in views)
             if hypothesis not in possible:
                 raise ParameterError(
-                    f"priors name {key!r}, which given= excludes; possible: {list(possible)}"
+                    f"priors has the key {key!r}, which given= excludes; possible keys: {list(possible)}"
                 )
             if not (np.isfinite(weight) and weight >= 0):
                 raise ParameterError(
@@ -311,7 +310,8 @@ def make_question(
         return Question(**asked)
     if asked:
         raise ParameterError(
-            f"got both a question and {', '.join(asked)}=: pass everything in the question"
+            f"got both a question and {', '.join(f'{name}=' for name in asked)}: "
+            "pass either a Question or its arguments"
         )
     if isinstance(question, Question):
         return question

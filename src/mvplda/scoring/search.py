@@ -132,8 +132,8 @@ class SearchIndex:
         for kind, bound, enrol, _ in self._bounds(profiles, self._probe):
             if kind not in self._columns:
                 raise DataError(
-                    f"the index has no profiles with {kind[0].weights} vectors per cell: include such profiles when "
-                    "you build the index"
+                    "the index was built without profiles that have the same numbers of vectors and labels as some of "
+                    "these: include such profiles when you build the index"
                 )
             rows = np.zeros(
                 (len(enrol.group.profiles), self.profile_column + 1 + len(self._columns))
