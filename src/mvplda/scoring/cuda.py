@@ -43,12 +43,13 @@ def _joint_kernel(  # type: ignore[no-untyped-def]
     N_WIDTH: tl.constexpr, A_WIDTH: tl.constexpr, B_WIDTH: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, STRIP: tl.constexpr, BEST_ONLY: tl.constexpr,
 ):  # fmt: skip
-    """Compute BM rows of the score matrix, for a strip of STRIP * BN columns; the rows' factors stay on chip.
+    """Compute the LLRs of BM rows and of a strip of STRIP * BN columns of the score matrix.
 
-    Arguments that start with n belong to the product of the numerator, those with a and b to the
-    two products of the denominator: split factors of both sides, one-sided terms of both sides, and
-    the scale. With BEST_ONLY the kernel writes the largest score of each row and lane (subset of
-    columns, see `JointScorer.lane_maxima`), else all scores.
+    n, a and b are three matrix products of the factors of rows and columns: n is the numerator of
+    the LLR, and log(exp a + exp b + 1) the denominator. Per product, the arguments are the factors
+    split into float16 numbers (left for rows, right for columns), the one-sided terms (row, column)
+    and the scale of the product. With BEST_ONLY the kernel writes the largest LLR of each row and
+    lane (subset of columns, see `JointScorer.lane_maxima`), else all LLRs.
     """
     program = tl.program_id(0)
     tile, strip = program // n_strips, program % n_strips
@@ -89,37 +90,35 @@ def _joint_kernel(  # type: ignore[no-untyped-def]
 
 
 def _split(side: torch.Tensor, *, left: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Split a factor into float16 numbers, x / unit = hi + lo; return the float16 columns and the unit.
+    """Split each number x of a factor into two float16 numbers, x / scale = hi + lo.
 
-    The columns are [hi, hi, lo] for a left factor and [hi, lo, hi] for a right one, padded with
-    zeros to a power of two. The result is cached as an attribute of the factor, which belongs to
-    the engine.
+    The result is cached as an attribute of the tensor `side`.
 
     side : (n, width + 2) factor; its last two columns, the one-sided terms, are left out
-    left : True for a left factor
+    left : True for the left factor of a product, False for the right one
+    return : (n, w) float16 columns [hi, hi, lo], or [hi, lo, hi] for a right factor, padded with
+        zeros until w is a power of two; and the scale
     """
     name = "_mvplda_left" if left else "_mvplda_right"
     if not hasattr(side, name):
         x = side[:, :-2]
-        unit = x.abs().max().clamp(min=1e-30) / FACTOR_RANGE
+        scale = x.abs().max().clamp(min=1e-30) / FACTOR_RANGE
         # float16 has ten bits of mantissa: two numbers hold a float32 to 2^-21
-        high = (x / unit).half()
-        low = (x / unit - high).half()
+        high = (x / scale).half()
+        low = (x / scale - high).half()
         split = torch.cat([high, high, low] if left else [high, low, high], 1)
         width = max(16, triton.next_power_of_2(split.shape[1]))
-        setattr(side, name, (torch.nn.functional.pad(split, (0, width - split.shape[1])), unit))
-    split_and_unit: tuple[torch.Tensor, torch.Tensor] = getattr(side, name)
-    return split_and_unit
+        setattr(side, name, (torch.nn.functional.pad(split, (0, width - split.shape[1])), scale))
+    split_and_scale: tuple[torch.Tensor, torch.Tensor] = getattr(side, name)
+    return split_and_scale
 
 
 class JointScorer:
-    """Scorer of LLRs of two views on the GPU.
+    """Computes a matrix of LLRs with the fused kernel on a GPU.
 
-    The numerator of the ratio must have one product; the denominator two, and the constant 0.
-
-    log_ratios : the ratios
-    strip : number of column tiles that one program of the kernel scores
-    exchanged : True to exchange rows and columns of the ratios
+    log_ratios : the likelihood ratio as matrix factors; `fits` must be True for it
+    strip : number of tiles of columns that one program of the kernel scores
+    exchanged : True to compute the transposed matrix, with tests as rows
     """
 
     def __init__(self, log_ratios: LogRatios, strip: int = 4, *, exchanged: bool = False) -> None:
@@ -129,15 +128,15 @@ class JointScorer:
             row, column = left[:, -2].contiguous(), right[:, -1].contiguous()
             if exchanged:
                 left, right, row, column = right, left, column, row
-            l_split, l_unit = _split(left, left=True)
-            r_split, r_unit = _split(right, left=False)
-            self.operands.append((l_split, r_split, row, column, l_unit * r_unit))
+            l_split, l_scale = _split(left, left=True)
+            r_split, r_scale = _split(right, left=False)
+            self.operands.append((l_split, r_split, row, column, l_scale * r_scale))
         self.strip = strip
         self.shape = (len(self.operands[0][0]), len(self.operands[0][1]))
 
     @property
     def strips(self) -> int:
-        """Number of strips of columns; a strip is scored by one program of the kernel."""
+        """Number of strips (ranges of columns that one program of the kernel scores)."""
         return int(triton.cdiv(self.shape[1], COLUMNS * self.strip))
 
     def _launch(self, out: torch.Tensor, best_only: bool) -> None:
@@ -161,10 +160,10 @@ class JointScorer:
         self._launch(out, best_only=False)
 
     def lane_maxima(self) -> torch.Tensor:
-        """Return the highest LLR of each row within each lane, (rows, lanes), without storing the score matrix.
+        """Return the highest LLR of each row in each lane (subset of columns), (rows, lanes).
 
-        A lane is a subset of the columns. A strip of consecutive tiles of BN columns has BN lanes;
-        lane i holds column i of each of its tiles.
+        The score matrix is not stored. A strip consists of tiles of `COLUMNS` consecutive columns.
+        It has `COLUMNS` lanes: lane i holds column i of each tile of the strip.
         """
         out = torch.empty(
             (self.shape[0], self.strips * COLUMNS),
@@ -175,9 +174,9 @@ class JointScorer:
         return out
 
     def lane_columns(self, lanes: torch.Tensor) -> torch.Tensor:
-        """Return the column numbers in each lane, (..., strip); ignore numbers beyond the last column.
+        """Return the column numbers of each lane (subset of columns), (..., strip).
 
-        A lane is the subset of columns at the same position in `strip` consecutive tiles.
+        Some numbers may lie beyond the last column; callers must ignore them. See `lane_maxima`.
 
         lanes : (...) numbers of lanes
         """
@@ -186,7 +185,11 @@ class JointScorer:
 
 
 def fits(log_ratios: LogRatios) -> bool:
-    """Return whether the kernel supports these ratios: two views, float32, factors at most `MAX_WIDTH` wide."""
+    """Return whether the kernel supports these ratios.
+
+    It does for one product in the numerator and two in the denominator, as with two views, if the
+    factors are float32 and, split into float16 numbers, at most `MAX_WIDTH` wide.
+    """
     widths = [product.left.shape[1] for product in log_ratios.products]
     return (
         log_ratios.product_counts == (1, 2)
@@ -196,10 +199,13 @@ def fits(log_ratios: LogRatios) -> bool:
 
 
 def best_rows(log_ratios: LogRatios, top: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the best rows of each column, best first: row numbers and LLRs, (columns, top) each.
+    """Return the rows with the highest LLRs in each column, best first, without storing the matrix.
 
-    The lanes with the highest maxima contain the best rows (see `JointScorer.lane_maxima`). Only
-    these lanes are scored again, so that the matrix is not stored.
+    The highest maxima over lanes (subsets of rows, see `JointScorer.lane_maxima`) show which lanes
+    contain the best rows. Only these lanes are scored again.
+
+    top : number of rows per column
+    return : row numbers and LLRs, (columns, top) each
     """
     # the kernel returns the best columns per row: exchange rows and columns for the best rows per column
     scorer = JointScorer(log_ratios, strip=32, exchanged=True)
@@ -222,9 +228,11 @@ def best_rows(log_ratios: LogRatios, top: int) -> tuple[torch.Tensor, torch.Tens
 
 
 def _dots(product: TermProduct, columns: slice, rows: torch.Tensor) -> torch.Tensor:
-    """Return pair terms from their factors, for a list of rows per column: (columns, rows per column).
+    """Return the values of a matrix product for the listed rows of each column.
 
-    product : factors of the pair terms
-    rows : (columns, rows per column) row numbers; may differ between columns
+    product : factors of the product
+    columns : range of columns
+    rows : (columns, rows per column) row numbers
+    return : values of the shape of `rows`
     """
     return torch.einsum("crw,cw->cr", product.left[rows], product.right[columns])

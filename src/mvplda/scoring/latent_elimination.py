@@ -17,10 +17,10 @@ from .pair_matrices import symmetric_part
 
 
 class LatentElimination(NamedTuple):
-    """One step that integrates latents out of evidence y: y[coupled] -= y[eliminated] gain.
+    """Step that integrates some latents out of evidence y: y[coupled] -= y[eliminated] gain.
 
     eliminated : indices of the latents that are integrated out
-    coupled : indices of the latents that are updated: those of the same evidence matrix that stay
+    coupled : indices of the remaining latents whose evidence changes
     gain : (eliminated, coupled) matrix of the step
     """
 
@@ -39,8 +39,9 @@ class EvidenceReduction:
 
     steps : eliminations, in order
     keep : indices of the latents that are not integrated out
-    scale : matrix that multiplies the evidence first, see `Substitution.scale`; None: no scale
-    loading : (keep, w) matrix that multiplies the reduced evidence last; None: no loading
+    scale : (width, width) matrix by which the evidence is multiplied before the steps, see
+        `Substitution.scale`; None: it is not
+    loading : (keep, w) matrix by which the evidence is multiplied after the steps; None: it is not
     """
 
     steps: tuple[LatentElimination, ...]
@@ -49,7 +50,7 @@ class EvidenceReduction:
     loading: Array | None = None
 
     def apply(self, y: AnyArray) -> AnyArray:
-        """Return the reduced evidence, (n, latents kept) or (n, w) with a loading.
+        """Return the reduced evidence, (n, kept latents), or (n, w) if there is a loading.
 
         y : (n, width) evidence on all latents of the side
         """
@@ -63,7 +64,7 @@ class EvidenceReduction:
 
     @property
     def size(self) -> int:
-        """Number of array elements in memory; a gain that several steps share counts once."""
+        """Number of array elements in memory; an array that several steps share counts once."""
         gains = {id(step.gain): step.gain.size for step in self.steps}
         matrices = [m.size for m in (self.scale, self.loading) if m is not None]
         return sum(gains.values()) + sum(matrices)
@@ -119,8 +120,8 @@ def _eliminate(N: Array, is_eliminated: BoolArray) -> tuple[Array | None, Array]
 
     N : (m, m) evidence matrix
     is_eliminated : (m,) mask of the latents to integrate out
-    return : gain (eliminated, others) of the step, None if nothing is eliminated; and the evidence
-        matrix of the others
+    return : gain of the elimination step, (eliminated, others), or None if nothing is eliminated;
+        and the evidence matrix of the other latents, (others, others)
     """
     if not is_eliminated.any():
         return None, N

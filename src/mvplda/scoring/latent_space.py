@@ -57,29 +57,30 @@ class LatentSpace:
 
     @property
     def is_wide(self) -> bool:
-        """Return whether there are more latents than dimensions, so that matrices in vector space are smaller."""
+        """Whether there are more latents than dimensions, so that matrices (D, D) are smaller."""
         return bool(self.whitened.shape[1] > len(self.whitened))
 
     @cached_property
     def unfold(self) -> Array:
-        """Matrix (r, D) that maps evidence back to the sum of the whitened vectors Sigma^-1/2 (x - mu)."""
+        """Matrix (r, D) that maps summed evidence to summed whitened vectors Sigma^-1/2 (x - mu)."""
         # directions without loadings are lost, but no pair term depends on them
         return np.asarray(np.linalg.pinv(self.whitened, rcond=1e-10), dtype=np.float64)
 
 
 class Layout:
-    """Positions of the latents of all classes of a profile's cells, side by side in one vector of length `width`.
+    """Positions of the latents of all classes of a profile in one vector of length `width`.
 
-    table : cells of the profile, and the classes that they share
-    is_cell : True if the table has a single cell
+    A profile has one cell per combination of classes, with r latents: those of its classes in all
+    views. Cells that share a class share its latents.
+
+    table : cell table of the profile
+    is_cell : True if the profile has a single cell
     key : cache key; tables with equal keys have equal evidence matrices
     blocks : {(view number, class numbers in its base views): slice of the latents of this class}
-    width : number of latents
-    latents : (cells, r) positions of the latents of each cell; cells that share a class share its
-        positions
+    width : number of latents of the profile
+    latents : (cells, r) positions of the latents of each cell
     cells_of : (width,) number of cells that have each latent
-    cells : (r, r) evidence matrix of each cell; cells with the same number of vectors share one
-        array
+    cells : list of (r, r) evidence matrices, one per cell; equal matrices are one array
     """
 
     def __init__(self, table: CellTable, views: Mapping[str, int], gram: Array) -> None:
@@ -130,14 +131,15 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class KnownClasses:
-    """Posteriors N(m_c, C_c) of the latents of training classes c, for one view.
+    """Posteriors N(m_c, C_c) of the latents of the training classes c of one view.
 
-    means : (classes, rank) m_c
-    covariances : (classes, rank, rank) C_c; with `means` the model's own arrays, which may have
-        further rows
-    roots : (n, rank, rank) for the n named classes, K_c with C_c = K_c K_c'; classes with equal
-        covariances have equal roots
-    alike : (n,) number of the first class with the same covariance
+    The first n classes have names. The model's arrays may have further rows, which are not used:
+    they belong to vectors without labels.
+
+    means : (classes, rank) m_c, array of the model
+    covariances : (classes, rank, rank) C_c, array of the model
+    roots : (n, rank, rank) matrices K_c with C_c = K_c K_c'
+    alike : (n,) for each class, the number of the first class with the same covariance
     """
 
     means: Array
@@ -147,10 +149,12 @@ class KnownClasses:
 
     @classmethod
     def of(cls, means: Array, covariances: Array, n: int) -> KnownClasses:
-        """Return the posteriors of the first n classes; further rows, of vectors without labels, are not used.
+        """Return the posteriors of the first n classes; further rows are not used.
 
-        means : (classes, rank)
-        covariances : (classes, rank, rank)
+        Raise `NumericalError` if a covariance is not positive definite.
+
+        means : (classes, rank) posterior means
+        covariances : (classes, rank, rank) posterior covariances
         """
         # classes with equal numbers of vectors often have equal covariances, and then share matrix products
         scale = np.abs(covariances).max(initial=1e-300)
@@ -175,13 +179,14 @@ class KnownClasses:
 
 @dataclass(frozen=True, eq=False)
 class Substitution:
-    """Change of variables for latents z of training classes: z = shift + scale z~, with new latents z~ from N(0, I).
+    """Change of variables by which training classes are scored like new ones (V6 in docs/math.md).
 
-    With it a training class is scored like a new class, on z~ (V6 in docs/math.md).
+    The latents z of a side are replaced by z~ ~ N(0, I) with z = shift + scale z~. For classes that
+    are not training classes, z~ equals z.
 
-    alike : key of the scale in caches; empty if no class is a training class
-    shift : (width,) posterior means; 0 for latents of other classes
-    roots : (slice, matrix) of the diagonal blocks in which the scale differs from the identity
+    alike : cache key of the scale; empty if no class is a training class
+    shift : (width,) posterior means of training classes; 0 for latents of other classes
+    roots : (slice, matrix) of each diagonal block of the scale that is not the identity
     """
 
     alike: tuple[Hashable, ...]
@@ -190,16 +195,16 @@ class Substitution:
 
     @cached_property
     def scale(self) -> Array:
-        """Scale of the change of variables, (width, width); computed on demand because most sides need none."""
+        """Scale of the change of variables, (width, width), computed on first access."""
         scale = np.eye(len(self.shift))
         for block, root in self.roots:
             scale[block, block] = root
         return scale
 
     def apply(self, precision: Array) -> Array:
-        """Return the evidence matrix after the change of variables: scale' `precision` scale, (width, width).
+        """Return the evidence matrix of the new variables: scale' precision scale, (width, width).
 
-        precision : (width, width) evidence matrix before it
+        precision : (width, width) evidence matrix of the original latents
         """
         # without training classes the scale is I: spare wide profiles the products
         if not self.alike:
@@ -207,10 +212,9 @@ class Substitution:
         return symmetric_part(self.scale.T @ precision @ self.scale)  # (V6)
 
     def cells(self, layout: Layout) -> Sequence[Array]:
-        """Return the evidence matrix (r, r) of each cell after the change of variables.
+        """Return the evidence matrix of each cell for the new variables, a list of (r, r).
 
-        layout : positions of the latents of the side, with the evidence matrix of each cell before
-            it
+        layout : positions of the side's latents, with the original evidence matrix of each cell
         """
         if not self.alike:
             return layout.cells
@@ -223,10 +227,10 @@ class Substitution:
 
 @dataclass(eq=False)
 class LatentSide:
-    """Side of a comparison for pair terms of latents: a group of profiles with equal cells, and their evidence.
+    """Group of profiles with equal cell tables on one side of a comparison, with their evidence.
 
-    layout : positions of the latents
-    y : (profiles, width) evidence
+    layout : positions of the profiles' latents
+    y : (profiles, width) evidence of each profile on these latents
     space : latent space of the model
     """
 

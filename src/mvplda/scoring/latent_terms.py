@@ -52,15 +52,16 @@ MAX_CACHED_LAYOUTS = 2**12
 
 
 class _TermRecipe(NamedTuple):
-    """Matrices and constants of the pair term (log-ratio) of one assignment of classes, for two groups of profiles.
+    """Matrices and constants of the pair term (log-ratio) of one assignment of classes.
 
     key : cache key of the matrices
     term : matrices of the quadratic form
-    row, column : linear part of each side; None: none
+    row, column : coefficients of the linear part of the enrolment and of the test; None: there is
+        no linear part
     constant : constant of the term
     in_vectors : for (enrolment, test), True if the term is a function of the whitened means, False
-        if of the evidence
-    reductions : for (enrolment, test), map that reduces the evidence first; None: none
+        if it is a function of the evidence
+    reductions : for (enrolment, test), map that is applied to the evidence first; None: no map
     """
 
     key: Hashable
@@ -73,12 +74,14 @@ class _TermRecipe(NamedTuple):
 
 
 class _ReducedTerm(NamedTuple):
-    """Matrices of a pair term (log-ratio of two sides) if a side has several cells, with the maps
-    that reduce evidence to the shared latents.
+    """Matrices of a pair term (log-ratio of two sides) if a side has several cells.
 
-    term : matrices of the quadratic form in reduced evidence
-    enrol, test : reductions of the two sides. A test of one cell has None: its reduction is part of
-        `term`, so that a search index needs one test vector for all terms
+    The term is a function of the evidence on the latents that both sides share.
+
+    term : matrices of the quadratic form
+    enrol, test : maps that reduce the evidence of each side to the shared latents. If the test has
+        one cell, its map is None and part of `term`, so that a search index needs one test vector
+        for all terms
     test_in_vectors : True if the test is represented by its whitened means
     """
 
@@ -89,12 +92,13 @@ class _ReducedTerm(NamedTuple):
 
 
 class LatentTerms:
-    """Pair terms (log-ratios of profile and test) of a model with latents; computed matrices are
-    cached, see `MAX_CACHED_NUMBERS`.
+    """Pair terms (log-ratios of profile and test) of a model with latents.
+
+    Matrices are cached until they have `MAX_CACHED_NUMBERS` elements together.
 
     space : latent space of the model
     views : {view: rank}
-    known : {view: training posteriors}, for views whose training classes are used
+    known : {view: posteriors of its training classes}, for views whose training classes are used
     published : True to use the covariances that the paper printed, see `as_published`
     """
 
@@ -115,15 +119,16 @@ class LatentTerms:
         self._cached_numbers = 0
 
     def as_published(self) -> LatentTerms:
-        """Return pair terms (log-ratios) with the covariances that the paper printed for hypotheses
-        that share one of two views.
+        """Return a copy that uses the covariances as printed in the paper.
+
+        They differ for hypotheses that share one of two views, see `published_term`.
         """
         other = copy(self)
         other.published = True
         return other
 
     def with_known(self, known: Mapping[str, KnownClasses]) -> LatentTerms:
-        """Return pair terms (log-ratios) of the same model that use training classes in some views.
+        """Return a copy that uses the training classes of some views, with empty caches.
 
         known : {view: posteriors of its training classes}
         """
@@ -142,10 +147,10 @@ class LatentTerms:
         self._cached_numbers = 0
 
     def prepare(self, table: CellTable, y: AnyArray) -> LatentSide:
-        """Return a group of profiles as a `LatentSide`, with evidence on the latents of all their classes.
+        """Return a group of profiles as a `LatentSide`, with evidence on all their latents.
 
-        table : common cells of the profiles, and the classes that they share
-        y : (profiles, cells, r) evidence
+        table : cell table, equal for all profiles
+        y : (profiles, cells, r) evidence of each cell
         """
         layout = self._layouts.get(table)
         if layout is None:
@@ -160,11 +165,14 @@ class LatentTerms:
     def side_terms(
         self, side: LatentSide, training_classes: TrainingClasses
     ) -> list[QuadraticTerm]:
-        """Return terms whose sum is log p(side | its classes are these training classes) - log
-        p(side | its classes are new).
+        """Return terms whose sum is the log-ratio of training classes to new classes.
 
-        The sum is lambda of (V7) in docs/math.md. The list is empty, for a sum of 0, if no class is
-        a training class.
+        It is log p(side | its classes are these training classes) - log p(side | its classes are
+        new), lambda of (V7) in docs/math.md. If no class is a training class, the list is empty,
+        which stands for 0.
+
+        side : group of profiles, from `prepare`
+        training_classes : training class of each class of the side; -1: none
         """
         known = self._substitution(side.layout, training_classes)
         if not known.alike:
@@ -179,12 +187,13 @@ class LatentTerms:
         training_classes: TrainingClasses,
         matches: ClassMatches,
     ) -> list[PairTerm]:
-        """Return the pair term (log-ratio of two sides) of one assignment of classes, as a list of one.
+        """Return the pair term (log-ratio of two sides) of one assignment of classes, in a list.
 
-        The list is empty if the two sides share no latents.
+        The list is empty, which stands for 0, if the two sides share no latents.
 
-        training_classes : training classes of the enrolment
-        matches : match of every class of the test
+        enrol, test : groups of profiles, from `prepare`
+        training_classes : training class of each class of the enrolment; -1: none
+        matches : enrolled class and training class that equal each class of the test
         """
         recipe_key = (enrol.layout, test.layout, training_classes, matches, self.published)
         recipe = self._recipes.get(recipe_key)
@@ -219,11 +228,11 @@ class LatentTerms:
     ) -> _TermRecipe | None:
         """Compute the matrices of the pair term (log-ratio of two sides) of one assignment of classes.
 
-        Return None if the two sides share no latents: the term is then 0.
+        Return None if the two sides share no latents, because the term is then 0.
 
         enrol, test : positions of the latents of the two sides
-        training_classes : training classes of the enrolment
-        matches : match of every class of the test
+        training_classes : training class of each class of the enrolment; -1: none
+        matches : enrolled class and training class that equal each class of the test
         """
         keep_e, keep_t = self._shared_latents(enrol, test, matches)
         if len(keep_e) == 0:
@@ -280,9 +289,10 @@ class LatentTerms:
     ) -> _TermRecipe:
         """Return the matrices of one assignment of classes if a side has several cells.
 
-        The latents that the sides do not share are integrated out first, so that the matrices act
-        on evidence on the shared latents.
+        The latents that the sides do not share are integrated out first. So the matrices multiply
+        the evidence on the shared latents only.
 
+        enrol, test : positions of the latents of the two sides
         known_e, known_t : changes of variables for training classes
         keep_e, keep_t : indices of the shared latents on each side
         key : cache key of the matrices
@@ -314,7 +324,7 @@ class LatentTerms:
         keep_e: IntArray,
         keep_t: IntArray,
     ) -> _ReducedTerm:
-        """Compute the matrices of the pair term (log-ratio) on the shared latents, and both sides' reductions to them.
+        """Compute a pair term's matrices, and the maps that reduce evidence to shared latents.
 
         enrol, test : positions of the latents of the two sides
         known_e, known_t : changes of variables for training classes
@@ -343,12 +353,13 @@ class LatentTerms:
         return _ReducedTerm(reduced_term(kept_e, kept_t), reduce_e, reduce_t)
 
     def _density(self, side: LatentSide, known: Substitution, weight: float) -> QuadraticTerm:
-        """Return the log density of a side given its training classes, as a one-sided term; a
-        common constant is left out.
+        """Return the log density of a side given its training classes, as a one-sided term.
+
+        A constant that does not depend on the training classes is left out.
 
         side : group of n profiles
         known : change of variables for the training classes
-        weight : factor of the term
+        weight : number by which the term is multiplied
         """
         layout = side.layout
         in_vectors = layout.is_cell and self.space.is_wide
@@ -376,10 +387,10 @@ class LatentTerms:
         return QuadraticTerm(key, side.y, matrix, linear + known.shift, constant, weight)  # (V6)
 
     def _substitution(self, layout: Layout, training_classes: TrainingClasses) -> Substitution:
-        """Return the change of variables for the latents of a side.
+        """Return the change of variables by which a side's training classes become new classes.
 
         layout : positions of the side's latents
-        training_classes : training class of each class of the side
+        training_classes : training class of each class of the side; -1: none
         """
         alike = []
         roots = []
@@ -395,17 +406,22 @@ class LatentTerms:
         return Substitution(tuple(alike), shift, tuple(roots))
 
     def _mean(self, layout: Layout, known: Substitution, in_vectors: bool) -> Array:
-        """Return the expected evidence, or the expected whitened mean if `in_vectors`, given the training classes.
+        """Return the expected evidence of a side, given its training classes, (width,).
 
-        It is that of the change of variables `known`: 0 for latents without training class.
+        If `in_vectors`, return the expected whitened mean (D,) instead. Without training classes
+        both are 0.
+
+        layout : positions of the side's latents
+        known : change of variables for training classes
         """
         matrix = self.space.whitened if in_vectors else layout.precision
         return matrix @ known.shift  # (V6)
 
     def _loading(self, known: Substitution, latents: IntArray | None = None) -> Array:
-        """Return the whitened loading (D, latents) of a cell's latents after the change of variables `known`.
+        """Return the whitened loading of a cell after a change of variables, (D, latents).
 
-        latents : indices of the latents; None: all of them
+        known : change of variables for training classes
+        latents : indices of the latents; None: all latents of the cell
         """
         if known.alike:
             scale = known.scale if latents is None else known.scale[:, latents]
@@ -416,7 +432,9 @@ class LatentTerms:
         return self.space.whitened.take(latents, axis=1)
 
     def _covariance(self, layout: Layout, known: Substitution) -> Array:
-        """Return the covariance of the whitened mean of a single-cell side, (D, D); callers must not change it.
+        """Return the covariance of the whitened mean of a side with one cell, (D, D).
+
+        The array is cached: callers must not change it.
 
         layout : positions of the side's latents
         known : change of variables for training classes
@@ -434,7 +452,10 @@ class LatentTerms:
     def _shared_latents(
         self, enrol: Layout, test: Layout, matches: ClassMatches
     ) -> tuple[IntArray, IntArray]:
-        """Return the indices of the shared latents in the enrolment, and in the same order in the test."""
+        """Return the indices of the shared latents in enrolment and test, in the same order.
+
+        matches : enrolled class and training class that equal each class of the test
+        """
         keep_e: list[int] = []
         keep_t: list[int] = []
         for (k, classes), block_t in test.blocks.items():
@@ -451,11 +472,11 @@ class LatentTerms:
 def _centred_term(
     term: PairTermMatrices, mean_e: Array, mean_t: Array
 ) -> tuple[Array, Array, float]:
-    """Return the linear parts and the constant of a term in e - mean_e and t - mean_t, expanded in powers of e and t.
+    """Expand a term in e - mean_e and t - mean_t; return its linear parts and its constant.
 
     term : matrices of the quadratic form in the evidence e of the enrolment and t of the test
     mean_e, mean_t : expected evidence of the two sides
-    return : linear part of e, linear part of t, constant
+    return : coefficients of e, coefficients of t, constant
     """
     cross_e = mean_e @ term.left
     cross_t = multiply(mean_t, term.right)

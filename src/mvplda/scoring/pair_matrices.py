@@ -35,7 +35,7 @@ class PairTermMatrices(NamedTuple):
     constant: float
 
     def scaled(self, scale_e: Array, scale_t: Array) -> PairTermMatrices:
-        """Return the term after a change of variables: y_e scale_e replaces y_e, and y_t scale_t replaces y_t."""
+        """Return the term in which y_e scale_e replaces y_e, and y_t scale_t replaces y_t."""
         row = scale_e @ self.row @ scale_e.T
         column = scale_t @ self.column @ scale_t.T
         return PairTermMatrices(
@@ -44,9 +44,10 @@ class PairTermMatrices(NamedTuple):
 
 
 def log_evidence_matrix(N: Array) -> tuple[Array, float]:
-    """Return W (r, r) and k so that y W y' + k is the log of the integral over z of exp(y'z - z'Nz/2) N(z; 0, I).
+    """Return W (r, r) and k such that y W y' + k is the log marginal likelihood of evidence y.
 
-    y is the evidence and N (r, r) the evidence matrix of the latents z (V1 in docs/math.md).
+    The marginal likelihood is the integral over z of exp(y'z - z'Nz/2) N(z; 0, I), with latents z
+    and their evidence matrix N (r, r) (V1 in docs/math.md).
     """
     lower = NUMPY.cholesky(np.eye(len(N)) + N)
     W = 0.5 * NUMPY.cho_solve(lower, np.eye(len(N)))
@@ -54,7 +55,7 @@ def log_evidence_matrix(N: Array) -> tuple[Array, float]:
 
 
 def reduce_evidence(N: Array, keep: IntArray) -> tuple[Array, Array]:
-    """Integrate out all latents except those in `keep`.
+    """Integrate all latents except those in `keep` out of an evidence matrix.
 
     N : (r, r) evidence matrix
     keep : (m,) indices of the latents to keep
@@ -102,7 +103,7 @@ def reduced_term(kept_e: Array, kept_t: Array) -> PairTermMatrices:
 
 
 def vector_term(A: Array, B: Array, R: Array) -> PairTermMatrices:
-    """Return the pair term of two vectors e and t: log p(e | t) - log p(e).
+    """Return the pair term of two jointly Gaussian vectors e and t: log p(e | t) - log p(e).
 
     A, B : (D, D) covariances of e and of t
     R : (D, D) cross-covariance of e and t
@@ -120,16 +121,16 @@ def vector_term(A: Array, B: Array, R: Array) -> PairTermMatrices:
 
 
 def predictive_term(kept: Array, shared: Array, B: Array) -> tuple[PairTermMatrices, Array]:
-    """Return the pair term (log-ratio) of a profile of several cells and one vector, and the profile's loading.
+    """Return the pair term (log-ratio) of a vector and a profile of several cells.
 
-    Let z ~ N(0, I) be the shared latents. Without the profile the vector is N(0, B). The profile's
-    evidence y on z gives the contribution `shared` z to the vector the mean y loading and a
-    covariance S; the vector is then N(y loading, B - shared shared' + S).
+    Without the profile, the vector has the distribution N(0, B). Given the profile's evidence y
+    (row vector) on the m shared latents z, it has N(y loading, B - shared shared' + S), with S the
+    posterior covariance of `shared` z.
 
-    kept : (m, m) evidence matrix of the profile on the m shared latents
+    kept : (m, m) evidence matrix of the profile on the shared latents
     shared : (D, m) loading of the shared latents
     B : (D, D) covariance of the vector
-    return : the term in (y loading) and the vector, and the loading (m, D)
+    return : the term, a function of y loading and the vector; and the loading, (m, D)
     """
     lower = NUMPY.cholesky(np.eye(len(kept)) + kept)
     loading = NUMPY.cho_solve(lower, shared.T)
@@ -146,11 +147,11 @@ def predictive_term(kept: Array, shared: Array, B: Array) -> tuple[PairTermMatri
 
 
 def published_term(N_e: Array, N_t: Array, scale: Array) -> PairTermMatrices:
-    """Return the pair term (log-ratio) of a hypothesis that shares one of two views, with the paper's covariance.
+    """Return the paper's pair term (log-ratio) of a hypothesis that shares one of two views.
 
-    In the printed covariance all four blocks of the covariance are equal, and count the covariance
-    of the shared view twice (docs/errata.md). So this is the term that shares everything, with the
-    loading of that view times sqrt 2.
+    In the covariance that the paper printed, all four blocks are equal and count the covariance of
+    the shared view twice (docs/errata.md). So the term is computed as if both views were shared,
+    with the loading of the shared view multiplied by sqrt 2.
 
     N_e, N_t : (r, r) evidence matrices of the two sides
     scale : (r,) sqrt 2 for latents of the shared view, else 1

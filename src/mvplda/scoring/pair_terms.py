@@ -31,9 +31,11 @@ JOINT_WEIGHT = "together"
 
 
 class QuadraticTerm(NamedTuple):
-    """Quadratic function of every vector x of one side: weight * (x M x' + x . linear + constant).
+    """Quadratic function of a vector x: weight * (x M x' + x . linear + constant).
 
-    key : terms of one side with equal keys have equal values and matrices
+    It is evaluated for n vectors, one per profile of one side of a comparison.
+
+    key : terms of a side with equal keys have equal vectors and matrices
     values : (n, w) vectors x
     matrix : M (w, w), or its diagonal (w,); None: 0
     linear : (w,); None: 0
@@ -48,14 +50,17 @@ class QuadraticTerm(NamedTuple):
     weight: float = 1.0
 
     def weighted(self, expert: Hashable, weight: float) -> QuadraticTerm:
-        """Return the term as part of a committee: multiplied by `weight`, with the expert's number in its key."""
+        """Return the term of one expert of a committee, multiplied by the expert's weight.
+
+        expert : number of the expert, which becomes part of the key
+        """
         return self._replace(key=(expert, self.key), weight=weight * self.weight)
 
     def evaluate(self, squares: dict[Hashable, AnyArray]) -> AnyArray:
-        """Return the term for each of the n vectors, (n,).
+        """Return the value of the term for each of the n vectors, (n,).
 
-        squares : cache of x M x' by key. All assignments of a comparison share it, because their
-            training classes change only `linear` and `constant`
+        squares : cache {key: (n,) values of x M x'}, which is filled. All assignments of a
+            comparison share it, because their training classes change only `linear` and `constant`
         """
         x = self.values
         if self.key not in squares:
@@ -69,13 +74,15 @@ class QuadraticTerm(NamedTuple):
 
 
 class PairTerm(NamedTuple):
-    """Function of a vector x of the enrolment and y of the test: weight * (x left) (y right)' + row(x) + column(y).
+    """Function of an enrolled vector x and a test vector y.
 
-    key : terms of the same sides with equal keys differ only in the linear and constant parts of
-        row and column
-    left, right : (w, m), or the diagonal (w,) of a diagonal matrix
-    row, column : one-sided terms, which hold the vectors x and y
-    weight : number that multiplies the two-sided part; row and column have their own
+    Its value is weight * (x left) (y right)' + row(x) + column(y).
+
+    key : terms of two sides with equal keys differ only in the linear parts and constants of `row`
+        and `column`
+    left, right : (w, m) matrices, or the diagonal (w,) of a diagonal matrix
+    row, column : terms of one side; `row` holds the vectors x, `column` the vectors y
+    weight : number that multiplies the first summand only
     """
 
     key: Hashable
@@ -86,7 +93,10 @@ class PairTerm(NamedTuple):
     weight: float = 1.0
 
     def weighted(self, expert: Hashable, weight: float) -> PairTerm:
-        """Return the term as part of a committee: multiplied by `weight`, with the expert's number in its key."""
+        """Return the term of one expert of a committee, multiplied by the expert's weight.
+
+        expert : number of the expert, which becomes part of the key
+        """
         return PairTerm(
             (expert, weight, self.key),
             self.left,
@@ -109,11 +119,11 @@ def row_products(a: AnyArray, b: AnyArray) -> AnyArray:
 
 
 class PairTerms(Protocol):
-    """Interface by which a scorer provides pair terms: log-ratios of profile and test, given which
-    classes are the same.
+    """Interface by which a scorer provides pair terms.
 
-    `prepare` returns a group of profiles in the scorer's own representation, which the scoring
-    engine passes back.
+    A pair term is the log-ratio of a profile and a test, given which classes are the same.
+    `prepare` returns a group of profiles in the scorer's own representation; the scoring engine
+    passes it to the other methods.
 
     base : base views
     is_llr : whether the scores are likelihood ratios
@@ -127,16 +137,16 @@ class PairTerms(Protocol):
     def prepare(self, table: CellTable, y: AnyArray) -> Any:
         """Return a group of profiles in the scorer's own representation, for the other methods.
 
-        table : common cells of the profiles, and the classes that they share
-        y : (profiles, cells, r) their evidence
+        table : cell table, equal for all profiles
+        y : (profiles, cells, r) evidence of each cell
         """
         ...
 
     def side_terms(self, side: Any, training_classes: TrainingClasses) -> list[QuadraticTerm]:
-        """Return terms whose sum is log p(side | its classes are these training classes) - log
-        p(side | its classes are new).
+        """Return terms whose sum is the log-ratio of training classes to new classes.
 
-        The list is empty if the sum is 0.
+        It is log p(side | its classes are these training classes) - log p(side | its classes are
+        new). An empty list stands for 0.
 
         side : group of profiles, from `prepare`
         training_classes : training class of each class of the side; -1: none
@@ -146,27 +156,28 @@ class PairTerms(Protocol):
     def assignment_terms(
         self, enrol: Any, test: Any, training_classes: TrainingClasses, matches: ClassMatches
     ) -> list[PairTerm]:
-        """Return terms whose sum is the log-ratio of profile and test under one assignment of classes.
+        """Return terms whose sum is the log-ratio of profile and test under one assignment.
 
-        The list is empty if the sum is 0.
+        The assignment fixes which classes are the same. An empty list stands for 0.
 
         enrol, test : groups of profiles, from `prepare`
-        training_classes : training class of each class of the enrolment
-        matches : match of each class of the test
+        training_classes : training class of each class of the enrolment; -1: none
+        matches : enrolled class and training class that equal each class of the test
         """
         ...
 
 
 @dataclass
 class ScoreTerms:
-    """Pair terms of a score e . t + square * (|e|^2 + |t|^2) of vectors e and t, such as the cosine.
+    """Pair terms of a score that is not an LLR, such as the cosine.
 
-    The score applies if the sides share all views, and is 0 otherwise.
+    The score of an enrolled vector e and a test vector t is e . t + square * (|e|^2 + |t|^2) if the
+    sides share all views, else 0.
 
     base : base views
-    encode : function from sums of evidence (n, r) and the number of vectors per sum to vectors (n,
-        w)
-    square : factor of the squared lengths
+    encode : function that returns vectors (n, w); its arguments are sums of evidence (n, r), and
+        the number of vectors in each sum
+    square : coefficient of the squared lengths
     """
 
     base: Views
@@ -201,8 +212,9 @@ class ExpertTerms:
     """One expert of a committee: its pair terms, its columns of the evidence, and its weights.
 
     pair_terms : pair terms (log-ratios) of the expert
-    columns : its columns of the committee's evidence
-    weights : {view of the expert, or `JOINT_WEIGHT`: weight}
+    columns : columns of the committee's evidence that belong to the expert
+    weights : {view of the expert: weight}, and the weight of several views together under
+        `JOINT_WEIGHT`
     class_numbers : {view: (classes,)} the expert's number of each training class of the committee;
         -1: not seen by the expert
     """
@@ -213,7 +225,10 @@ class ExpertTerms:
     class_numbers: Mapping[str, Sequence[int]]
 
     def number(self, view: str, training_class: int) -> int:
-        """Return the expert's number of a training class of the committee; -1 if the expert was not trained on it."""
+        """Return the expert's number of a training class; -1 if the expert was not trained on it.
+
+        training_class : number of the class in the committee; -1: no training class
+        """
         if training_class < 0 or view not in self.class_numbers or view not in self.weights:
             return -1
         return int(self.class_numbers[view][training_class])
@@ -221,12 +236,13 @@ class ExpertTerms:
     def split_by_view(
         self, classes: tuple[tuple[T, ...], ...], neutral: T
     ) -> Iterator[tuple[tuple[tuple[T, ...], ...], float]]:
-        """Yield the terms that an expert contributes: one per single view, and one for all views together.
+        """Yield (classes, weight) for each term that the expert contributes (V10 in docs/math.md).
 
-        Each is a pair of restricted classes and a weight (V10 in docs/math.md). Restricted to some
-        views, classes of the other views are replaced by `neutral`.
+        There is one term per view that has a class, and if there are several, one for all views
+        together. In the term of a single view, the classes of all other views are `neutral`. Terms
+        with weight 0 are left out.
 
-        classes : per base view, the training class or the match of each class
+        classes : per base view, the training class or the `ClassMatch` of each class
         neutral : value that stands for no class
         """
         base = self.pair_terms.base
@@ -252,12 +268,15 @@ class ExpertTerms:
 
 
 class ExpertCall(NamedTuple):
-    """Arguments for which an expert of a committee computes its terms of one assignment of classes, and their weight.
+    """Arguments with which one expert of a committee computes terms, and the weight of the terms.
+
+    Classes have the expert's own numbers.
 
     expert : position of the expert in the committee
-    training_classes : training classes of the enrolment, in the expert's numbers
-    matches : match of each class of the test, in the expert's numbers; empty for terms of one side
-    weight : factor of the terms
+    training_classes : training class of each class of the enrolment; -1: none
+    matches : enrolled class and training class that equal each class of the test; empty for terms
+        of one side
+    weight : number by which the terms are multiplied
     """
 
     expert: int
@@ -297,7 +316,11 @@ class JointTerms:
         return all(expert.pair_terms.is_llr for expert in self.experts)
 
     def prepare(self, table: CellTable, y: AnyArray) -> list[Any]:
-        """Return a group of profiles in the representation of each expert, from its columns of the evidence."""
+        """Return a group of profiles in the representation of each expert, one item per expert.
+
+        table : cell table, equal for all profiles
+        y : (profiles, cells, r) evidence; each expert gets its own columns
+        """
         sides = []
         for expert, view_numbers in zip(self.experts, self._view_numbers, strict=True):
             classes = tuple(table.classes[i] for i in view_numbers)
@@ -333,10 +356,13 @@ class JointTerms:
     def _expert_calls(
         self, training_classes: TrainingClasses, matches: ClassMatches | None
     ) -> list[ExpertCall]:
-        """Return, for one assignment of classes, the arguments and weights with which the experts compute their terms.
+        """Return the arguments with which all experts compute their terms of one assignment.
 
-        training_classes : training classes of the enrolment, in the committee's numbers
-        matches : match of each class of the test; None: for the terms of one side
+        Classes have the committee's numbers.
+
+        training_classes : training class of each class of the enrolment; -1: none
+        matches : enrolled class and training class that equal each class of the test; None: compute
+            terms of one side
         """
         key = (training_classes, matches)
         calls = self._calls.get(key)
@@ -352,10 +378,10 @@ class JointTerms:
     def _calls_of_expert(
         self, k: int, training_classes: TrainingClasses, matches: ClassMatches | None
     ) -> Iterator[ExpertCall]:
-        """Yield the arguments and weights with which expert k computes its terms of one assignment.
+        """Yield the arguments with which expert k computes its terms of one assignment of classes.
 
-        Classes are converted to the expert's own views and numbers. The parameters are those of
-        `_expert_calls`.
+        Classes are converted to the expert's own views and numbers. See `_expert_calls` for the
+        other parameters.
         """
         expert = self.experts[k]
         views = list(zip(expert.pair_terms.base, self._view_numbers[k], strict=True))
@@ -376,10 +402,10 @@ class JointTerms:
 
 
 def expert_class_numbers(names: Names, expert_names: Names) -> Sequence[int]:
-    """Return the expert's number of each named class; -1: not a training class of the expert.
+    """Return the expert's number of each class of the committee; -1: not a class of the expert.
 
-    names : class names of the committee
-    expert_names : class names of the expert, in the order of their numbers
+    names : names of the committee's training classes
+    expert_names : names of the expert's training classes, in the order of their numbers
     """
     if np.array_equal(names, expert_names):
         return range(len(expert_names))

@@ -1,7 +1,7 @@
 """Profiles: the evidence of enrolled vectors, ready to be scored.
 
-A profile is the sum of the evidence of its vectors per cell (combination of classes), with the
-labels of the cells. Which classes of two profiles are the same is decided when they are compared.
+A profile holds, per cell (combination of classes), the sum of the evidence of its vectors, and the
+labels of the cell. A comparison decides which classes of two profiles are the same.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class CellLabels:
 
 @dataclass(frozen=True, eq=False)
 class Profiles:
-    """Enrolled or test sides of trials: P profiles with R cells in total.
+    """Set of P profiles, which are enrolments or tests of trials, with R cells in total.
 
-    Each row of `y` holds one cell of one profile; `len(profiles)` is P.
+    Each row of `y` holds one cell (combination of classes) of one profile; `len(profiles)` is P.
 
     ids : (P,) names of the profiles
     counts : (P,) number of vectors per profile
     y : (R, r) evidence of each cell in the latent space, NumPy array or torch tensor
     weights : (R,) number of vectors that a cell's evidence counts as
-    owner : (R,) number of each cell's profile, ascending
+    owner : (R,) position of each cell's profile, ascending
     model : fingerprint of the model that computed the evidence
     labels : {view: labels of the cells}, for views that were labelled at enrolment
     """
@@ -62,9 +62,10 @@ class Profiles:
         return len(self.ids)
 
     def number(self, ids: ArrayLike) -> IntArray:
-        """Return the positions of the profiles with these ids; for repeated ids the first.
+        """Return the positions of the profiles with these ids, (n,).
 
-        Raise `LabelError` for an unknown id.
+        If several profiles have the same id, it is the first of them. Raise `LabelError` for an
+        unknown id.
         """
         names = _as_ids([ids] if np.ndim(ids) == 0 else ids).tolist()
         # in reverse, so that the first of repeated ids counts
@@ -77,11 +78,14 @@ class Profiles:
         return np.asarray([position_of[name] for name in names], dtype=np.int64)
 
     def __getitem__(self, which: slice | AnyArray) -> Profiles:
-        """Return profiles by position: a slice, numbers or a mask; a single number returns one profile."""
+        """Return the profiles at these positions as a new set.
+
+        which : slice, position, array of positions, or mask of the profiles
+        """
         return self.take(np.atleast_1d(np.arange(len(self))[which]))
 
     def select(self, ids: ArrayLike) -> Profiles:
-        """Return the profiles with these ids, in the order of `ids`."""
+        """Return the profiles with these ids, in their order; raise `LabelError` for others."""
         return self.take(self.number(ids))
 
     def take(self, numbers: ArrayLike) -> Profiles:
@@ -127,9 +131,9 @@ def sum_evidence(
     labels : {view: label of each vector}; None: all vectors of a profile are one cell
     base : base views of the model, the possible views of `labels`
     model : fingerprint of the model that computed the evidence
-    method : "exact", or "average" to divide the evidence of a profile by its weight, so that it
-        counts as one vector
-    weights : (n,) weight of each vector; None: 1
+    method : "exact" to add up the evidence, or "average" to take its weighted mean, so that the
+        profile counts as one vector
+    weights : (n,) number of vectors that each vector counts as; None: 1
 
     Returns
     -------
@@ -179,7 +183,7 @@ def from_sums(
     ----------
     y : (cells, width) evidence of each cell
     weights : (cells,) number of vectors that each cell counts as
-    owner : (cells,) number of each cell's profile, ascending
+    owner : (cells,) position of each cell's profile: 0, 1, ... ascending, without gaps
     ids : (profiles,) names of the profiles; None: 0, 1, ...
     labels : {view: label of each cell}
     base : base views of the model, the possible views of `labels`
@@ -217,7 +221,7 @@ def from_sums(
 
 
 def _check_weights(weights: ArrayLike, n: int, what: str) -> Array:
-    """Return weights as float64; raise `DataError` unless they are n positive numbers.
+    """Return weights as float64; raise `DataError` unless they are n positive finite numbers.
 
     what : "vectors" or "cells", for the message
     """
@@ -255,7 +259,11 @@ def as_cell_labels(view: str, array: Names, n: int) -> CellLabels:
 
 
 def encode_ids(ids: ArrayLike, n: int) -> tuple[Names, IntArray]:
-    """Return the distinct ids in order of first appearance, and the number of each vector's id, (n,)."""
+    """Return the distinct ids in order of first appearance, and the position of each vector's id.
+
+    ids : id of each of n vectors
+    return : (distinct,) ids, and (n,) positions among them
+    """
     array = _as_ids(ids)
     if array.shape != (n,):
         raise LabelError(f"ids must have one id for each of {n} vectors; got shape {array.shape}")
@@ -265,7 +273,7 @@ def encode_ids(ids: ArrayLike, n: int) -> tuple[Names, IntArray]:
 
 
 def _as_ids(ids: LabelColumn) -> Names:
-    """Return ids as an array of text or of numbers; raise `LabelError` for other types and NaN."""
+    """Return ids as an array of strings or numbers; raise `LabelError` for others and NaN."""
     array = as_array(ids)
     if array.dtype == object:
         kinds = sorted({type(name).__name__ for name in array.reshape(-1)})
@@ -284,12 +292,13 @@ def _as_ids(ids: LabelColumn) -> Names:
 def _find_cells(
     owner: IntArray, labels: Labels, base: Views
 ) -> tuple[IntArray, IntArray, dict[str, CellLabels]]:
-    """Divide vectors into cells: combinations of a profile and a class per labelled view, sorted by profile.
+    """Divide vectors into cells: combinations of a profile and one class per labelled view.
 
-    owner : (n,) profile of each vector
+    owner : (n,) position of each vector's profile
     labels : {view: label of each vector}
     base : base views of the model
-    return : first vector of each cell, cell of each vector, and {view: labels of the cells}
+    return : (cells,) index of the first vector of each cell, (n,) cell of each vector, and {view:
+        labels of the cells}; cells are sorted by profile
     """
     table = encode_labels(labels)
     if len(table) != len(owner):
@@ -308,10 +317,12 @@ def _find_cells(
 
 
 def enrolled_names(profiles: Profiles, view: str, claims: ArrayLike | None) -> CellLabels:
-    """Return the class names of enrolled cells in a view: the profiles' own labels, or the claimed classes.
+    """Return the class names of enrolled cells in a view.
 
-    claims : (profiles,) class of each profile, from known={view: ...}; None: use the profiles'
-        labels
+    Raise `ParameterError` unless either the profiles have labels of the view or `claims` is given.
+
+    claims : (profiles,) class of each profile, from ``known={view: ...}``; None: the names are the
+        profiles' labels
     """
     cell_labels = profiles.labels.get(view)
     if claims is None and cell_labels is not None:
@@ -333,21 +344,21 @@ def enrolled_names(profiles: Profiles, view: str, claims: ArrayLike | None) -> C
 def match_names(
     view: str, enrol: CellLabels, test: CellLabels | None, training: Names | None
 ) -> tuple[IntArray, IntArray, IntArray | None]:
-    """Number the class names of both sides and of training in common.
+    """Give each class name of a view one number, whether it occurs on either side or in training.
 
     Parameters
     ----------
     view : name of the view, for messages
     enrol : labels of the enrolled cells
-    test : labels of the test cells; None: as enrolled
+    test : labels of the test cells; None: the tests have no labels
     training : names of the training classes; None: training classes are not used
 
     Returns
     -------
     enrolled numbers : (cells,) number of each enrolled cell's name; -1: missing label
-    test numbers : (cells,) the same for the test cells
-    training classes : (names,) training class of each name number, -1: not seen in training; None
-        without `training`
+    test numbers : (cells,) number of each test cell's name; the enrolled numbers if `test` is None
+    training classes : (names,) number of the training class with each name, -1: not seen in
+        training; None if `training` is None
     """
     sides = [enrol] if test is None else [enrol, test]
     sources = [cells.names for cells in sides]
@@ -379,10 +390,10 @@ def match_names(
 def _warn_of_unseen_names(
     view: str, all_names: Names, numbers: IntArray, training: IntArray
 ) -> None:
-    """Warn if named classes were not seen in training.
+    """Warn with `UnknownClassWarning` if some labels name classes that were not seen in training.
 
-    It is not an error even if none was seen: the score of a trial must not depend on the other
-    profiles.
+    It is not an error even if all classes are unseen, because the score of a trial must not depend
+    on other profiles.
 
     all_names : names in the order of their numbers
     numbers : (cells,) name numbers of the cells

@@ -31,24 +31,26 @@ HypothesisWeights = dict[Hypothesis, float]
 
 @dataclass(frozen=True)
 class Question:
-    """Question about every trial; scoring calls accept one, or its keyword arguments.
+    """Question that scores answer: in which views do both sides of a trial have the same class?
+
+    Scoring methods accept a `Question`, or its parameters as keyword arguments.
 
     Parameters
     ----------
     same : view or views in question; None: all views that are neither in `given` nor labelled on
-        both sides. In a view that is labelled on both sides, equal labels mean the same class. If
-        such a view is named in `same`, the labels of the tests are claims instead, and the question
-        is whether they are true
+        both sides. Labels on both sides are taken as true, so that equal labels mean the same
+        class. But if a view named in `same` has labels on both sides, the question is whether the
+        labels of the tests are true
     given : {view: "same" or "different"} for views whose relation is known
-    priors : {shared views: weight} over hypotheses, e.g. {("speaker",): 2, ("phrase",): 1, (): 1};
-        None: equal weights
-    known : views whose classes were seen in training, so that their posteriors are used: {view:
-        class of each profile}, or the names of views in which the profiles have labels. Classes
-        that were not seen are scored as new classes, with an `UnknownClassWarning`
+    priors : {shared views: weight} of each hypothesis, not normalised, such as {("speaker",): 2,
+        ("phrase",): 1, (): 1}; None: equal weights
+    known : views in which the posteriors of training classes are used: {view: class of each
+        profile}, or only the names of the views if the profiles have labels. Classes that were not
+        seen in training are scored as new classes, with an `UnknownClassWarning`
     countermeasure : natural-log likelihood ratio of a person's voice against a spoof, such as a
         replay or a synthetic voice: one number per test, or one for all tests. Spoofs of the target
         then count as trials to be rejected. LLRs must be calibrated to be combined with it
-    spoof_prior : share of spoofs among the trials that should be rejected; default 0.5
+    spoof_prior : proportion of spoofs among the trials that should be rejected; None: 0.5
 
     Examples
     --------
@@ -95,32 +97,35 @@ class Question:
         return tuple(self.known or ())
 
     def labelled(self, enrolled: Iterable[str], tested: Iterable[str]) -> list[str]:
-        """Return the views in which the tests have labels, and the profiles have labels or a known class (`known`).
+        """Return the views in which both sides have labels; a class in `known` counts as a label.
 
-        enrolled, tested : views with labels of the profiles, and of the tests
+        enrolled : views in which the profiles have labels
+        tested : views in which the tests have labels
         """
         enrolled_or_known = {*enrolled, *self.known_views}
         return [view for view in tested if view in enrolled_or_known]
 
     def claims(self, view: str) -> Any:
-        """Return the class of each profile that `known` gives for a view; None if it gives none."""
+        """Return the class of each profile in a view, as given in `known`; None: not given."""
         return self.known.get(view) if isinstance(self.known, Mapping) else None
 
     def arguments(self) -> Json:
-        """Return the keyword arguments that would create this question."""
+        """Return the keyword arguments with which `Question` would return an equal question."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def ratio(self, base: Sequence[str], labelled: Iterable[str] = ()) -> LikelihoodRatio:
         """Return the likelihood ratio that answers the question.
 
-        The hypotheses on each side of the ratio are weighted by `priors`; hypotheses without a
-        prior have no weight. A side without any prior has equal weights.
+        Hypotheses for the question (the numerator), and those against it (the denominator), are
+        weighted by `priors`; hypotheses that are not in `priors` have weight 0. If no hypothesis of
+        the numerator is in `priors`, all of them have equal weights; likewise in the denominator.
 
         Parameters
         ----------
         base : base views of the model
-        labelled : views in which both sides have labels. In views of `same` these labels are
-            claims. In all others they are facts, and the view does not occur in hypotheses
+        labelled : views in which both sides have labels. In views of `same`, the labels of the
+            tests may be false. In all other views they are true, and the view does not occur in
+            hypotheses
 
         Returns
         -------
@@ -129,7 +134,9 @@ class Question:
         Raises
         ------
         ParameterError
-            The question is empty or contradictory.
+            No view is in question, or `given`, `priors` and `labelled` contradict each other.
+        LabelError
+            The question names an unknown view.
         """
         given = self._check_given(base, labelled)
         asked = list(self.same or ())
@@ -165,10 +172,10 @@ class Question:
         return LikelihoodRatio(*sides)
 
     def alternatives(self, base: Sequence[str], labelled: Iterable[str] = ()) -> HypothesisWeights:
-        """Return all possible hypotheses with their prior weights; without `priors` all weights are 1.
+        """Return the prior weight of each possible hypothesis; without `priors` all weights are 1.
 
         base : base views of the model
-        labelled : views whose labels are facts on both sides, and which therefore do not occur in
+        labelled : views in which both sides have labels, which are true; they do not occur in
             hypotheses
         """
         free = [view for view in base if view not in labelled]
@@ -181,7 +188,11 @@ class Question:
         return {h: weights.get(h, 0.0) for h in possible}
 
     def _check_given(self, base: Sequence[str], labelled: Iterable[str]) -> dict[str, str]:
-        """Return `given` as a dict; raise an error if it names an unknown or labelled view, or another relation."""
+        """Return `given` as a dict.
+
+        Raise `LabelError` for an unknown view, and `ParameterError` for a labelled view or a
+        relation other than "same" and "different".
+        """
         given = dict(self.given or {})
         for view, relation in given.items():
             check_view(view, base, "given")
@@ -198,11 +209,14 @@ class Question:
     def _weights(
         self, possible: Sequence[Hypothesis], free: Sequence[str], facts: Iterable[str]
     ) -> HypothesisWeights:
-        """Return the weights in `priors` by hypothesis; raise an error for invalid hypotheses or weights.
+        """Return {hypothesis: weight} from `priors`.
+
+        Raise `LabelError` for unknown views, and `ParameterError` for impossible hypotheses and for
+        weights that are negative or not finite.
 
         possible : hypotheses that agree with `given`
         free : views that hypotheses may contain
-        facts : views that are decided by labels
+        facts : views in which labels decide whether the classes are the same
         """
         weights: HypothesisWeights = {}
         for key, weight in (self.priors or {}).items():
@@ -229,11 +243,14 @@ class Question:
 
     @property
     def spoof_share(self) -> float:
-        """Share of spoofs among the trials that should be rejected; 0.5 by default."""
+        """Proportion of spoofs among the trials that should be rejected; 0.5 by default."""
         return 0.5 if self.spoof_prior is None else self.spoof_prior
 
     def countermeasure_llrs(self, n_tests: int) -> Array:
-        """Return the log-likelihood ratio of the countermeasure for every test, (n_tests,)."""
+        """Return the LLR of the countermeasure for every test, (n_tests,).
+
+        Raise `DataError` if it has another number of values.
+        """
         ratios = np.asarray(self.countermeasure)
         if ratios.shape not in ((), (n_tests,)):
             raise DataError(
@@ -244,7 +261,9 @@ class Question:
     def with_spoofs(
         self, llrs: AnyArray, shape: tuple[int, ...], pairs: IntArray | None = None
     ) -> AnyArray:
-        """Return LLRs that count spoofs as non-targets; without a countermeasure they are unchanged.
+        """Return LLRs for which spoofs count as trials to be rejected.
+
+        Without a countermeasure, return the LLRs unchanged.
 
         llrs : (profiles, tests), or (n,) for listed pairs
         shape : shape of the whole matrix
@@ -262,7 +281,8 @@ class Question:
 
         A spoof imitates the target, which is the first hypothesis (docs/math.md, section 9.9).
 
-        logs : {hypothesis: (profiles, tests) log-likelihoods}, up to a constant per trial
+        logs : {hypothesis: (profiles, tests) log-likelihoods}; a constant may be added to all
+            hypotheses of a trial
         weights : {hypothesis: prior weight}
         """
         shares = dict(weights)
@@ -301,10 +321,12 @@ class QuestionArguments(TypedDict, total=False):
 def make_question(
     question: Question | QuestionArguments | None, asked: QuestionArguments
 ) -> Question:
-    """Return a question from a `Question`, a dict of its arguments, or keyword arguments; not from several at once.
+    """Return a `Question` from one of the forms that scoring methods accept.
 
-    question : a `Question` or a dict; None: use `asked`
-    asked : keyword arguments
+    Raise `ParameterError` if both arguments are given.
+
+    question : a `Question`, or a dict of its arguments; None: use `asked`
+    asked : keyword arguments of `Question`; may be empty
     """
     if question is None:
         return Question(**asked)
@@ -326,8 +348,8 @@ def make_question(
 class LikelihoodRatio:
     """Likelihood ratio: weighted hypotheses for and against a question.
 
-    numerator : {hypothesis for the question: log weight}; the weights add up to 1
-    denominator : {hypothesis against the question: log weight}; the weights add up to 1
+    numerator : {hypothesis for the question: log of its weight}; the weights add up to 1
+    denominator : {hypothesis against the question: log of its weight}; the weights add up to 1
     """
 
     numerator: HypothesisWeights
@@ -340,11 +362,14 @@ class LikelihoodRatio:
 
     @property
     def sums(self) -> tuple[HypothesisWeights, HypothesisWeights]:
-        """Weighted hypotheses for and against the question, as the two sums of the ratio."""
+        """Numerator and denominator of the ratio, {hypothesis: log weight} each."""
         return self.numerator, self.denominator
 
     def of(self, logs: LogLikelihoods) -> Array:
-        """Return the log-likelihood ratio from the log-likelihoods of its hypotheses (V4 in docs/math.md)."""
+        """Return the log-likelihood ratio, (...); see V4 in docs/math.md.
+
+        logs : {hypothesis: (...) log-likelihoods}, with all hypotheses of the ratio
+        """
         above = [logs[h] + weight for h, weight in self.numerator.items()]
         below = [logs[h] + weight for h, weight in self.denominator.items()]
         return np.asarray(np.logaddexp.reduce(above) - np.logaddexp.reduce(below))
@@ -427,16 +452,16 @@ def with_countermeasure(llr: Any, countermeasure: ArrayLike, spoof_prior: float 
 
 
 class NearMatches(NamedTuple):
-    """Evidence per trial about near matches in one view, such as a phrase with one word replaced.
+    """Evidence about near matches in one view, such as phrases in which one word is replaced.
 
-    It comes from segments of the recordings, because vectors of whole recordings hardly differ for
-    near matches (docs/math.md, section 9.12).
+    It is computed from segments of recordings, because the vectors of whole recordings hardly
+    differ between near matches (docs/math.md, section 9.12). All arrays have one value per trial.
 
     view : the view
     prior : prior probability that a different class is a near match
     llr : log-likelihood ratio of the same class against a near match
-    same : log-likelihood ratio of the same class against other classes; its weight is part of the
-        calibration
+    same : log-likelihood ratio of the same class against other classes, further evidence about the
+        view; a calibrator fits its coefficient
     """
 
     view: str
@@ -446,9 +471,9 @@ class NearMatches(NamedTuple):
 
     @classmethod
     def concatenate(cls, evidence: Sequence[NearMatches | None]) -> NearMatches | None:
-        """Join the evidence of several lists of trials into one.
+        """Join the near-match evidence of several lists of trials.
 
-        Entries that are None are skipped; the result is None if all are.
+        Entries that are None are skipped; the result is None if all entries are None.
         """
         present = [near_matches for near_matches in evidence if near_matches is not None]
         if not present:
@@ -460,15 +485,15 @@ class NearMatches(NamedTuple):
 def with_near_matches(
     logs: LogLikelihoods, near_matches: NearMatches | None
 ) -> dict[Hypothesis, AnyArray]:
-    """Return log-likelihoods in which a different class may also be a near match.
+    """Return log-likelihoods of hypotheses under which a different class may be a near match.
 
-    Let L(h) be the log-likelihood of a hypothesis without the view, L(h+) that of the same
-    hypothesis with the view, p the prior of a near match, and m the LLR of the same class against a
-    near match. Vectors of whole recordings do not separate near matches from the same class. So
-    L(h) becomes log((1 - p) exp L(h) + p exp(L(h+) - m)).
+    Let h be a hypothesis without the view of `near_matches`, and h+ the same hypothesis with the
+    view. Vectors of whole recordings do not separate near matches from the same class. So the
+    log-likelihood L(h) becomes log((1 - p) exp L(h) + p exp(L(h+) - m)), with p the prior of a near
+    match and m the LLR of the same class against a near match. L(h+) does not change.
 
     logs : {hypothesis: log-likelihoods}
-    near_matches : p, m and the view; None: `logs` are returned as they are
+    near_matches : evidence of near matches; None: `logs` are returned unchanged
     """
     mixed = dict(logs)
     if near_matches is None:

@@ -1,4 +1,4 @@
-"""Search by inner products: vectors of profiles and tests whose product is the LLR, for an engine such as FAISS.
+"""Vectors of profiles and tests whose inner product is the LLR, for a search engine such as FAISS.
 
 For a profile e and a test t, a pair term is c + a(e) + b(t) + l(e) . r(t) (see ``pair_terms``),
 with r(t) = x R for the prepared vector x of the test. R and b depend on the kind of profile: its
@@ -65,11 +65,13 @@ class SearchResult(NamedTuple):
 
 
 class LlrBound(NamedTuple):
-    """Upper bound of the LLR, log (A_i / C_i) in the module's description, as a sum of pair terms and a constant.
+    """Upper bound of the LLR of a profile and a test: a sum of pair terms and a constant.
 
-    terms : pair terms (log-ratios) to add up
-    constant : number to add
-    is_exact : True if the sum is the LLR itself
+    It is log (A_i / C_i) in the module's description.
+
+    terms : pair terms (log-ratios of profile and test)
+    constant : number that is added to their sum
+    is_exact : True if the bound equals the LLR
     """
 
     terms: list[PairTerm]
@@ -78,11 +80,11 @@ class LlrBound(NamedTuple):
 
 
 class SearchIndex:
-    """Vectors of profiles for an inner-product search engine, with the map from tests to query vectors.
+    """Vectors of profiles and tests for a search engine that maximises inner products.
 
     compare : function that compares profiles with tests under the index's question
     profiles : profiles in the index
-    probe : an example of a test, with the number of vectors that all tests have
+    probe : example of a test; all tests must have as many vectors
 
     vectors : (rows, width) float32; must not be changed in place, because the error bound is
         computed from them
@@ -91,8 +93,8 @@ class SearchIndex:
         kind of profile
     exact : True if the product of a row and a query is the LLR; else it is an upper bound, see
         `rerank`
-    examples : one profile per kind; an index built from them has the same columns in another
-        process
+    examples : one profile per kind; in another process, an index built from them has the same
+        columns
     """
 
     def __init__(self, compare: Compare, profiles: Profiles, probe: Profiles) -> None:
@@ -123,9 +125,9 @@ class SearchIndex:
         self._column_maxima: tuple[FloatRows, Array] | None = None
 
     def encode(self, profiles: Profiles) -> tuple[FloatRows, IntArray]:
-        """Return the index rows of further profiles, (rows, width), and the number of each row's profile.
+        """Return index rows for further profiles, (rows, width), and each row's profile, (rows,).
 
-        Raise `DataError` for profiles of a kind that the index does not have.
+        Raise `DataError` for profiles with a cell table that no profile of the index has.
         """
         blocks: list[FloatRows] = []
         owners: list[IntArray] = []
@@ -151,7 +153,7 @@ class SearchIndex:
         """Return query vectors of tests, (tests, width).
 
         Their products with the index's rows are LLRs, or upper bounds of LLRs if the index is not
-        `exact`.
+        `exact`. Raise `DataError` if a test has another number of vectors than the index expects.
         """
         if (tests.weights != self._probe.weights[0]).any() or len(tests.weights) > len(tests):
             raise DataError(
@@ -167,11 +169,11 @@ class SearchIndex:
         return rows.astype(np.float32)
 
     def error(self, queries: FloatArray, decoded: FloatArray | None = None) -> FloatArray:
-        """Return upper bounds of the rounding error of the float32 products with each query, (tests,).
+        """Return, per query, an upper bound of the error of its products with rows, (tests,).
 
-        queries : (tests, width)
-        decoded : (rows, width) the index's vectors as decoded by an engine that quantises them;
-            adds the quantisation error
+        queries : (tests, width) query vectors
+        decoded : (rows, width) vectors of the index as an engine that quantises them decodes them;
+            the bound then includes the quantisation error. None: only rounding errors
         """
         q = np.abs(queries.astype(np.float64))
         rounding = self.vectors.shape[1] * np.finfo(np.float32).eps
@@ -183,9 +185,10 @@ class SearchIndex:
         return total
 
     def _largest_in_columns(self) -> Array:
-        """Return the largest absolute value of each column of `vectors`, (width,), cached until `vectors` is replaced.
+        """Return the largest absolute value of each column of `vectors`, (width,).
 
-        Without the cache the scan would take ten times as long as the rest of a query.
+        It is cached until `vectors` is replaced, because computing it would take ten times as long
+        as the rest of a query.
         """
         cached = self._column_maxima
         if cached is None or cached[0] is not self.vectors:
@@ -202,14 +205,16 @@ class SearchIndex:
         unseen: FloatArray | None = None,
         top: int = 10,
     ) -> SearchResult:
-        """Return the best candidates by their exact LLRs, and whether they are the best of all profiles.
+        """Return the candidates with the highest exact LLRs, and whether they are certain to be best.
 
         Parameters
         ----------
-        profiles, tests : the two sides
-        candidates : (tests, n) numbers of profiles, as returned by an engine; -1: none
-        unseen : (tests,) upper bound of the products of all rows that are not candidates. For an
-            exhaustive search, pass the smallest returned product plus `error`. None: no bound
+        profiles : all profiles of the index
+        tests : tests whose queries the engine searched for
+        candidates : (tests, n) positions of profiles, as returned by an engine; -1: none
+        unseen : (tests,) upper bound of the LLRs of all profiles that are not candidates. If the
+            engine searched exhaustively, pass the smallest product it returned plus `error`. None:
+            no bound is known, and a result is certified only if all profiles are candidates
         top : number of profiles to return per test
 
         Returns
@@ -237,13 +242,16 @@ class SearchIndex:
         return SearchResult(np.take_along_axis(ordered, best, axis=1), scores, certified)
 
     def _kind_column(self, kind: ProfileKind) -> int:
-        """Return the column that indicates this kind of profile."""
+        """Return the number of the column that is 1 in the rows of this kind of profile."""
         return self.profile_column + 1 + list(self._columns).index(kind)
 
     def _bounds(
         self, profiles: Profiles, tests: Profiles
     ) -> Iterator[tuple[ProfileKind, LlrBound, GroupSide, GroupSide]]:
-        """Yield, for every kind of profile: the kind, an upper bound of its LLR, and both groups of profiles."""
+        """Yield (kind of profile, upper bound of its LLR, group of profiles, group of tests).
+
+        There is one item per cell table of the profiles and per upper bound of their LLR.
+        """
         comparison = self._compare(profiles, tests)
         (group,) = comparison.groups(comparison.test)
         test = GroupSide(comparison, comparison.test, group)
@@ -258,10 +266,10 @@ class SearchIndex:
 def _pair_assignments(
     numerator: Sequence[WeightedAssignment], denominator: Sequence[WeightedAssignment]
 ) -> list[LlrBound]:
-    """Return bounds of the LLR: each pairs an assignment of classes for the question with the most
-    similar one against it.
+    """Return upper bounds of the LLR, of which the largest is the bound of a profile and a test.
 
-    Terms that both assignments have cancel.
+    Each bound pairs an assignment of classes for the question with the most similar assignment
+    against it, so that many of their terms cancel.
 
     numerator, denominator : weighted assignments for and against the question
     """
@@ -286,7 +294,7 @@ def _pair_assignments(
 
 
 def _merge_equal_terms(weighted: Sequence[WeightedAssignment]) -> list[WeightedAssignment]:
-    """Merge assignments of classes with equal pair terms (log-ratios) into one, with the sum of their weights."""
+    """Merge the assignments of classes that have equal pair terms; their weights are added up."""
     by_terms: dict[object, list[WeightedAssignment]] = {}
     for w in weighted:
         by_terms.setdefault(tuple(term.key for term in w.terms), []).append(w)
@@ -297,7 +305,10 @@ def _merge_equal_terms(weighted: Sequence[WeightedAssignment]) -> list[WeightedA
 
 
 def _most_similar(matches: ClassMatches, weighted: Sequence[WeightedAssignment]) -> int:
-    """Return the position of the weighted assignment that agrees with `matches` in most of its shared classes."""
+    """Return the position of the weighted assignment that agrees with `matches` in most classes.
+
+    matches : enrolled class and training class that equal each class of the test
+    """
 
     def agreement(position: int) -> int:
         views = zip(matches, weighted[position].assignment.matches, strict=True)
