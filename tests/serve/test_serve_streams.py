@@ -272,6 +272,16 @@ def test_a_stream_that_breaks_off_after_a_look_is_an_attempt(bench):
     assert (entry["decision"], entry["looks"]) == ("reject", 1)
 
 
+@pytest.mark.parametrize("code", [1000, 1001, 1012, 4000])
+def test_no_close_code_of_a_client_makes_looks_free(bench, code):
+    bench.voices.speaker = 41
+    with bench.open("early=false") as socket:
+        looked_at(bench, socket)
+        socket.close(code)
+    bench.wait_for(bench.audit)
+    assert bench.audit()[0]["decision"] == "reject"
+
+
 def test_a_stream_that_breaks_off_before_a_look_changes_nothing(bench):
     for data in (b"", pcm(seconds=0.3)):
         with bench.open("early=false") as socket:

@@ -36,7 +36,7 @@ from .addresses import UnfinishedBodies
 from .api_keys import environment_keys
 from .batches import HELD_S, Batches
 from .callers import Callers
-from .connections import TimeoutProtocol
+from .connections import StreamProtocol, TimeoutProtocol
 from .database import RowHeld
 from .deadlines import database_wait, no_answer
 from .idempotency import IdempotentCall
@@ -389,6 +389,7 @@ def server_options(settings: Settings) -> dict[str, Any]:
         "host": settings.host,
         "port": settings.port,
         "http": TimeoutProtocol,
+        "ws": StreamProtocol,
         "log_config": None,
         "access_log": False,
         "server_header": False,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.websockets.auto import AutoWebSocketsProtocol
 
 from ..exceptions import ParameterError
 from .addresses import UnfinishedBodies
@@ -14,6 +15,8 @@ from .settings import Settings
 
 # File handles that a process needs besides its connections: program, model, logs, metrics and event loop.
 OTHER_HANDLES = 100
+IS_SHUT_DOWN = "mvplda.is_shut_down"
+"""Key of the scope of a WebSocket that the service ended because it is shut down."""
 
 
 class TimeoutProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
@@ -85,6 +88,19 @@ class TimeoutProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
         self._stop_waiting()
         if not self._is_answering():
             self.transport.close()
+
+
+class StreamProtocol(AutoWebSocketsProtocol):  # type: ignore[valid-type, misc]
+    """WebSocket of one connection; its scope has the key `IS_SHUT_DOWN` after a shut-down of the server.
+
+    The close code does not suffice: a client may send the code of a shut-down itself.
+    """
+
+    def shutdown(self) -> None:
+        # without a handshake there is no scope yet
+        scope: dict[str, Any] = getattr(self, "scope", {})
+        scope[IS_SHUT_DOWN] = True
+        super().shutdown()
 
 
 def check_port(settings: Settings) -> None:

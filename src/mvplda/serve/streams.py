@@ -19,6 +19,7 @@ from pydantic import Field
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from ..voice.stream import LookSchedule, do_agree
+from .connections import IS_SHUT_DOWN
 from .schemas import Body, Phrase, Problem, Reply, VerifyReply, VerifyRequest
 from .verifier import Attempt, Look
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 SAMPLE_BYTES = 2
 LARGEST_FRAME = 2**20
 """Largest message that a client may send, in bytes: more than 15 s of sound at 16 kHz."""
-RESTART = 1012
-"""Close code of a WebSocket whose server is being shut down."""
 
 
 class StreamRequest(Body):
@@ -259,9 +258,8 @@ async def received_decision(websocket: WebSocket, attempt: StreamedAttempt) -> V
     """
     try:
         await receive(websocket, attempt)
-    except (Problem, WebSocketDisconnect) as error:
-        is_restart = isinstance(error, WebSocketDisconnect) and error.code == RESTART
-        if attempt.looks and not is_restart:
+    except (Problem, WebSocketDisconnect):
+        if attempt.looks and IS_SHUT_DOWN not in websocket.scope:
             websocket.state.decision = (await attempt.decide()).decision
         raise
     return await attempt.decide()
