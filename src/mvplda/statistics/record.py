@@ -264,7 +264,8 @@ class SufficientStatistics(Persistent):
             )
         if second_moment == "full" and self.second_moment == "diagonal":
             raise ParameterError(
-                "full noise needs statistics computed with second_moment='full'; these have 'diagonal'"
+                "full noise needs statistics with second_moment='full'; these have 'diagonal': compute them again, "
+                "or use diagonal noise"
             )
         scatter = self.scatter if second_moment == "full" else diagonal_of(self.scatter)
         pairs = {
@@ -335,7 +336,7 @@ class SufficientStatistics(Persistent):
             # SciPy does not check row ends; wrong ones would make it read and write outside the arrays.
             if ends[0] != 0 or ends[-1] != len(indices) or np.diff(ends).min() < 0:
                 raise ValueError(
-                    f"the table of vectors shared by {a!r} and {b!r} has invalid row ends: the file is damaged"
+                    f"the table of vectors shared by {a!r} and {b!r} is damaged: restore the file from a copy"
                 )
             shape = (len(counts[a]), len(counts[b]))
             pairs[a, b] = sparse.csr_array((data, indices, ends), shape=shape)
@@ -358,19 +359,23 @@ class SufficientStatistics(Persistent):
         A fingerprint proves that a file is complete, not that its content is valid.
         """
         D = len(self.total)
-        arrays: list[tuple[AnyArray, tuple[int, ...]]]
-        arrays = [(self.origin, (D,)), (self.total, (D,)), (self.scatter, (D,) * self.scatter.ndim)]
+        arrays: list[tuple[str, AnyArray, tuple[int, ...]]] = [
+            ("origin", self.origin, (D,)),
+            ("total", self.total, (D,)),
+            ("scatter", self.scatter, (D,) * self.scatter.ndim),
+        ]
         for view in self.views:
             size = len(self.classes[view])
-            arrays += [(self.counts[view], (size,)), (self.sums[view], (size, D))]
-        for table in self.cooccurrence.values():
-            arrays.append((table.data, table.indices.shape))
+            arrays.append((f"counts of {view!r}", self.counts[view], (size,)))
+            arrays.append((f"sums of {view!r}", self.sums[view], (size, D)))
+        for (a, b), table in self.cooccurrence.items():
+            arrays.append((f"counts of {a!r} and {b!r}", table.data, table.indices.shape))
             # Sparse products do not check whether indices lie inside the table.
             table.check_format(full_check=True)
-        for array, shape in arrays:
+        for name, array, shape in arrays:
             if array.shape != shape or array.dtype != np.float64:
                 raise ValueError(
-                    f"the file must hold an array {shape} of float64; got {array.shape} of {array.dtype}"
+                    f"{name} must be float64 of shape {shape}; got {array.dtype} of shape {array.shape}"
                 )
         if set(self.cooccurrence) != set(combinations(self.views, 2)):
             raise ValueError(
@@ -381,10 +386,12 @@ class SufficientStatistics(Persistent):
             if cells is not None:
                 sizes = [len(self.classes[column]) for column in parts_of(view)]
                 if ((cells < 0) | (cells >= sizes)).any():
-                    raise ValueError(f"a cell of {view!r} refers to a class that does not exist")
+                    raise ValueError(f"a class of {view!r} combines base classes that do not exist")
         numbers = [*self.counts.values(), *(table.data for table in self.cooccurrence.values())]
         if self.n < 1 or any(counts.min(initial=1) <= 0 for counts in numbers):
-            raise ValueError("the file has a class, or a pair of classes, without vectors")
+            raise ValueError(
+                "every class and every stored pair of classes must have at least one vector; some have 0 or fewer"
+            )
 
     def describe(self) -> Json:
         unlabelled = {view: classes.anonymous for view, classes in self.classes.items()}
