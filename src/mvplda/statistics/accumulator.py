@@ -49,15 +49,17 @@ PENDING = 2**18
 
 @dataclass(frozen=True)
 class Sums:
-    """Sufficient statistics of n labelled vectors x about a common origin: the input of EM.
+    """Sufficient statistics of n labelled vectors x, the input of EM.
+
+    An origin near the data was subtracted from all vectors.
 
     n : number of vectors
     total : (D,) sum of x
     scatter : sum of x x' (D, D), or its diagonal (D,)
     counts : per view (classes,) number of vectors in each class
     sums : per view (classes, D) sum of x in each class
-    cooccurrence : {(k, l): (classes of view k, classes of view l) sparse} numbers of vectors in
-        both classes, for k < l
+    cooccurrence : {(k, l): (classes of view k, classes of view l) sparse}, for k < l: number of
+        vectors with each pair of classes
 
     `total`, `scatter` and `sums` may be torch tensors, all on one device; the E and M steps then
     run on that device. Counts are always NumPy arrays, because the design is computed from them.
@@ -92,8 +94,9 @@ class Sums:
         return Sums(self.n, total, to_host(self.scatter), self.counts, sums, self.cooccurrence)
 
     def together(self, k: int, l: int) -> sparse.csr_array:
-        """Return the numbers of vectors that classes of views k and l share, (classes of k, classes
-        of l), in either order.
+        """Return how many vectors have each pair of classes of views k and l.
+
+        return : (classes of k, classes of l) sparse; k may be smaller or larger than l
         """
         if k < l:
             return self.cooccurrence[k, l]
@@ -101,17 +104,23 @@ class Sums:
 
     @property
     def has_products(self) -> bool:
-        """Whether the scatter is a full matrix."""
+        """Whether the scatter is a full matrix (D, D), not only its diagonal."""
         return self.scatter.ndim == 2
 
     def product(self, left: AnyArray, right: AnyArray) -> AnyArray:
-        """Return left right', (D, D), of two (D, m) matrices; only its diagonal, (D,), if the scatter is diagonal."""
+        """Return left right' (D, D) of two matrices (D, m), in the form of the scatter.
+
+        If the scatter is only a diagonal, compute only the diagonal (D,) of the product.
+        """
         if self.has_products:
             return left @ right.T
         return self.xp.einsum("dm,dm->d", left, right)
 
     def scatter_about(self, mean: AnyArray) -> AnyArray:
-        """Return the sum over vectors x of (x - mean)(x - mean)', or its diagonal if the scatter is diagonal."""
+        """Return the sum over vectors x of (x - mean)(x - mean)', (D, D).
+
+        If the scatter is only a diagonal, return only the diagonal (D,) of the result.
+        """
         if not self.has_products:
             return self.scatter - 2 * mean * self.total + self.n * mean**2
         # each of the two mixed terms gets half of n mean mean'
@@ -120,7 +129,7 @@ class Sums:
 
 
 def origin_near(vectors: Array) -> Array:
-    """Return the mean of vectors (n, D), with 0 in columns where it is not finite."""
+    """Return the mean (D,) of vectors (n, D), with 0 in place of NaN and infinity."""
     with np.errstate(over="ignore", invalid="ignore"):
         mean = vectors.mean(axis=0)
     return np.where(np.isfinite(mean), mean, 0.0)
@@ -135,8 +144,8 @@ class Accumulator:
     Parameters
     ----------
     dimension : number of dimensions of the vectors
-    classes : {view: number of classes}, interactions included; or only the names of the views, and
-        the sums grow as larger class numbers appear
+    classes : {view: number of classes}, interactions included. If only the names of the views are
+        given, the number of classes grows as larger class numbers appear
     second_moment : ``"full"`` for any noise; ``"diagonal"`` suffices for diagonal noise
     """
 
@@ -164,7 +173,7 @@ class Accumulator:
         self._reset()
 
     def _reset(self) -> None:
-        """Set all sums to zero; the origin stays."""
+        """Set all sums to zero, but keep the origin."""
         self.n = 0
         self._rows = 0
         self._scatter: AnyArray = np.empty(0)
@@ -184,7 +193,8 @@ class Accumulator:
         Raises
         ------
         DataError
-            Vectors have another width, or contain NaN, infinity or numbers whose squares overflow.
+            Vectors do not have `dimension` columns, or contain NaN, infinity or numbers whose
+            squares overflow.
         LabelError
             Class numbers are missing.
         """
@@ -223,10 +233,13 @@ class Accumulator:
             pairs.add(*self._cells(numbers[k], numbers[l]))
 
     def _raise_not_finite(self, block: AnyArray, start: int) -> None:
-        """Raise `DataError` that names the first vector with NaN or infinity, or the rows whose squares overflow.
+        """Raise `DataError` for a block whose sum of squares is not finite.
+
+        The message names the first vector with NaN or infinity. If there is none, squares overflow,
+        and it names the rows of the block.
 
         block : (rows, D) vectors
-        start : number of the block's first row in the array that is being added
+        start : position of the block's first row in the array that is being added
         """
         first = self._rows + start
         finite = to_host(namespace(block).isfinite(block).all(axis=1))
@@ -241,11 +254,11 @@ class Accumulator:
         )
 
     def _vectors(self, X: Any) -> Any:
-        """Return vectors as a float array (n, D); raise an error for anything else."""
+        """Return vectors as a float array (n, D); raise `DataError` for other shapes and types."""
         return as_vectors(X)
 
     def _numbers(self, view: str, codes: Mapping[str, AnyArray], n: int) -> AnyArray:
-        """Return the class numbers of a view, (n,); raise `LabelError` if they are missing or not n."""
+        """Return the class numbers of a view, (n,); raise `LabelError` unless there are n."""
         if view not in codes:
             raise LabelError(
                 f"there are no class numbers of view {view!r}, only of {sorted(codes)}: pass codes for every view"
@@ -261,11 +274,12 @@ class Accumulator:
         return np.zeros(shape)
 
     def _shift(self, first: Any) -> Any:
-        """Return the origin, (D,), in the precision of the vectors; in float64 if rounding would change it.
+        """Return the origin (D,) to subtract from vectors; set it if these are the first vectors.
 
-        The first vectors that are added determine the origin.
+        The result has the precision of the vectors, unless rounding to it would change the origin:
+        then it is float64.
 
-        first : (rows, D) first rows of an array that is being added
+        first : (rows, D) first rows of the array that is being added
         """
         if self.origin is None:
             self.origin = origin_near(to_host(first).astype(np.float64))
@@ -276,7 +290,10 @@ class Accumulator:
         return like(shift if exact else self.origin, first)
 
     def _squares(self, block: Any) -> AnyArray:
-        """Return the second moment of a block: the diagonal, or a matrix of which only the lower triangle is valid."""
+        """Return the sum of x x' over the vectors x of a block.
+
+        It is the diagonal (D,), or a matrix (D, D) of which only the lower triangle is valid.
+        """
         if self.second_moment == "diagonal":
             return np.einsum("nd,nd->d", block, block)
         if block.dtype == np.float64:
@@ -309,16 +326,19 @@ class Accumulator:
         self._sums[k][classes] += one_hot(codes, len(counts), block.dtype) @ block
 
     def _cells(self, rows: Any, columns: Any) -> tuple[IntArray, IntArray]:
-        """Return the distinct pairs of class numbers as keys ``row << SHIFT | column``, and how often each occurs.
+        """Return the distinct pairs of class numbers of two views, and how often each pair occurs.
 
-        rows, columns : (n,) class numbers in two views
+        A pair is stored as the integer key ``row << SHIFT | column``.
+
+        rows, columns : (n,) class numbers in the first and in the second view
+        return : (pairs,) sorted keys, and (pairs,) numbers of vectors
         """
         # one integer per cell sorts faster than a pair
         cells, _, counts = distinct((rows.astype(np.int64) << SHIFT) | columns)
         return cells, counts
 
     def result(self) -> Sums:
-        """Return the sums, with classes in the order of their numbers, and empty the accumulator."""
+        """Return the sums of all added vectors, a row per class number, and reset the accumulator."""
         scatter = self._scatter
         if self.second_moment == "full":
             # Only the lower triangle is valid: mirror it, which doubles the diagonal.
@@ -338,9 +358,10 @@ class Accumulator:
 
 
 class _Pairs:
-    """Numbers of vectors per pair of classes of two views, stored as keys (see `Accumulator._cells`) and counts.
+    """Number of vectors with each pair of classes of two views.
 
-    Equal keys of different blocks are merged from time to time.
+    Pairs are stored as integer keys (see `Accumulator._cells`). Equal keys of different blocks are
+    merged when about as many new keys as merged ones have been added.
     """
 
     def __init__(self) -> None:
@@ -348,7 +369,11 @@ class _Pairs:
         self.pending = 0
 
     def add(self, keys: IntArray, counts: IntArray) -> None:
-        """Add the distinct keys of a block, with their counts."""
+        """Add the numbers of vectors of a block.
+
+        keys : (pairs,) distinct keys of pairs of classes
+        counts : (pairs,) numbers of vectors
+        """
         self.batches.append((keys, counts))
         self.pending += len(keys)
         # Merging only after as many new cells as merged ones keeps the total time linear, up to a logarithm.
@@ -364,7 +389,7 @@ class _Pairs:
         return keys[order][first], np.add.reduceat(counts[order], first)
 
     def table(self, shape: tuple[int, int]) -> sparse.csr_array:
-        """Return the counts as a sparse table of this shape."""
+        """Return the numbers of vectors as a sparse table, (classes, classes of the other view)."""
         keys, counts = self._merged()
         columns = keys & (2**SHIFT - 1)
         # Keys are sorted by row, so that the rows of a CSR table end where the next row begins.

@@ -42,10 +42,10 @@ ClassNumbers = dict[str, IntArray]
 
 @dataclass(frozen=True)
 class LabelCodes:
-    """Labels of a batch in one column.
+    """Labels of n vectors in one label column.
 
-    names : the distinct names
-    codes : (n,) index of each vector's name; -1: no label
+    names : distinct class names
+    codes : (n,) position of each vector's class name in `names`; -1: no label
     """
 
     names: Names
@@ -53,7 +53,11 @@ class LabelCodes:
 
 
 def label_codes(values: Labels) -> LabelCodes:
-    """Encode labels in any form as codes; an empty text is no label."""
+    """Return labels as names and codes.
+
+    values : (n,) label of each vector, as a list, array or table column; missing values and
+        empty texts are no label
+    """
     table = encode_labels({"labels": values})
     names = table.classes["labels"].names
     codes = table.codes["labels"]
@@ -71,9 +75,12 @@ class GrowingClasses:
         self._numbers_of: dict[str, dict[Hashable, int]] = {key: {} for key in keys}
 
     def number(self, labels: Mapping[str, LabelCodes]) -> ClassNumbers:
-        """Return the class numbers of a batch's vectors in every label column and view; new names get new numbers.
+        """Return the class numbers of n vectors in every label column and view.
 
-        labels : {label column: codes of the batch}
+        New class names get the next free numbers. A vector without a label gets a number of its own.
+
+        labels : {label column: labels of the n vectors}
+        return : {label column or view: (n,) class numbers}
         """
         codes: ClassNumbers = {}
         for key in self._numbers_of:
@@ -95,14 +102,22 @@ class GrowingClasses:
         return codes
 
     def _numbers(self, key: str, values: Iterable[Hashable]) -> IntArray:
-        """Return the number of each class in one column or view; new classes get new numbers."""
+        """Return the numbers of classes in one label column or view; new classes get new numbers.
+
+        key : label column or view
+        values : names, or for interactions tuples of class numbers
+        """
         numbers = self._numbers_of[key]
         return np.array(
             [numbers.setdefault(value, len(numbers)) for value in values], dtype=np.int64
         )
 
     def sorted(self) -> tuple[Classes, ClassNumbers]:
-        """Return the sorted classes of each column and view, and for each of them its number before sorting."""
+        """Return all classes in sorted order, and the number that each had in order of appearance.
+
+        return : {label column or view: sorted classes}, and {label column or view: (classes,)
+            numbers that `number` returned}
+        """
         classes: Classes = {}
         ranks: ClassNumbers = {}
         for key, numbers in self._numbers_of.items():
@@ -126,11 +141,11 @@ KINDS = {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}
 
 
 def check_kinds(column: str, lists: Sequence[Names], sources: Sequence[str]) -> None:
-    """Raise `LabelError` if lists of class names have different types, such as text and numbers.
+    """Raise `LabelError` if shards have class names of different types: text, numbers, dates.
 
     column : name of the label column, for the message
-    lists : lists of class names
-    sources : name of each list, for the message
+    lists : class names of each shard (part of a data set)
+    sources : name of each shard, for the message
     """
     source_of_kind: dict[str, str] = {}
     for names, source in zip(lists, sources, strict=True):
@@ -149,11 +164,13 @@ def check_kinds(column: str, lists: Sequence[Names], sources: Sequence[str]) -> 
 def union_of_classes(
     views: Sequence[str], shard_classes: Sequence[Classes], sources: Sequence[str]
 ) -> tuple[Classes, list[ClassNumbers]]:
-    """Return the union of the classes of several shards, and per shard the new numbers of its classes.
+    """Return the union of the classes of several shards, and each shard's class numbers in it.
 
     views : names of the views
-    shard_classes : classes of each shard
+    shard_classes : per shard, {view or label column: its classes}
     sources : names of the shards, for error messages
+    return : {view or label column: union of the classes}, and per shard {view or label column:
+        (classes of the shard,) numbers in the union}
     """
     classes: Classes = {}
     numbers: list[ClassNumbers] = [{} for _ in shard_classes]
@@ -189,7 +206,7 @@ def union_of_classes(
 
 
 def merge_names(lists: Sequence[Names]) -> tuple[Names, list[IntArray]]:
-    """Return the union of sorted lists of names, and for each list the positions of its names in the union."""
+    """Return the sorted union of sorted lists of names, and each list's positions in the union."""
     filled = [names for names in lists if len(names)]
     joined = np.concatenate(filled or lists[:1])
     # With return_index NumPy sorts stably, which merges runs that are sorted already.
@@ -198,15 +215,15 @@ def merge_names(lists: Sequence[Names]) -> tuple[Names, list[IntArray]]:
 
 
 def _split(values: IntArray, lists: Sequence[Names]) -> list[IntArray]:
-    """Divide values into consecutive pieces, each as long as one of the lists."""
+    """Divide an array into consecutive pieces that have the lengths of the lists."""
     return np.split(values, np.cumsum([len(names) for names in lists])[:-1])
 
 
 def cells_of(classes: ViewClasses) -> IntArray:
-    """Return the base-view classes of every class of a view, (classes, base views).
+    """Return the class numbers in base views of each class of a view, (classes, base views).
 
-    For an interaction these are the numbers of the combined classes; a base view has one column, 0,
-    1, ...
+    An interaction such as ``speaker:phrase`` has one column per base view. A base view has a single
+    column, 0, 1, ...
     """
     if classes.cells is None:
         return np.arange(len(classes))[:, None]
@@ -219,10 +236,10 @@ def cells_of(classes: ViewClasses) -> IntArray:
 def merge(
     shards: Sequence[SufficientStatistics], names: Sequence[str] | None = None
 ) -> SufficientStatistics:
-    """Return the statistics of all vectors of several shards, about the origin of the first.
+    """Return the statistics of all vectors of several shards (parts of a data set).
 
-    Time is linear in the number of classes and cells of all shards, except for merging their sorted
-    names.
+    The origin is that of the first shard. The time is linear in the number of classes and pairs of
+    classes of all shards, except for merging their sorted names.
 
     Parameters
     ----------
@@ -242,11 +259,13 @@ def merge(
 
 
 def subtract(whole: SufficientStatistics, removed: SufficientStatistics) -> SufficientStatistics:
-    """Return the statistics of the vectors of `whole` without those of `removed`, which must be among them.
+    """Return the statistics of `whole` without the vectors of `removed`.
+
+    All vectors of `removed` must be among those of `whole`, and must have labels. Otherwise the
+    result is wrong, or `DataError` or `LabelError` is raised: not every mistake can be detected.
 
     The result has the rounding errors of both sums: relative to the larger sum, about 1e-16 with
-    float64 vectors and 1e-7 with float32 vectors. Raises `DataError` or `LabelError` if it notices
-    that `removed` is not a part of `whole`.
+    float64 vectors and 1e-7 with float32 vectors.
     """
     if any(removed.classes[column].anonymous for column in base_columns(removed.views)):
         raise LabelError(
@@ -282,14 +301,16 @@ def subtract(whole: SufficientStatistics, removed: SufficientStatistics) -> Suff
 def _signed_sum(
     shards: Sequence[SufficientStatistics], signs: Sequence[int], sources: Sequence[str]
 ) -> SufficientStatistics:
-    """Return the sum of the statistics of all shards, each multiplied by its sign.
+    """Return the sum of the statistics of several shards, each multiplied by its sign.
+
+    Raise `DataError`, `LabelError` or `ParameterError` if the shards do not fit together.
 
     signs : 1 to add a shard, -1 to subtract it
     sources : names of the shards, for error messages
     """
     first = shards[0]
     for shard, source in zip(shards, sources, strict=True):
-        _check_alike(first, shard, f"{sources[0]} and {source}")
+        _check_same_form(first, shard, f"{sources[0]} and {source}")
     shard_classes = [shard.classes for shard in shards]
     classes, numbers = union_of_classes(first.views, shard_classes, sources)
 
@@ -329,10 +350,13 @@ def _signed_sum(
     )
 
 
-def _check_alike(a: SufficientStatistics, b: SufficientStatistics, pair: str) -> None:
-    """Raise an error unless two statistics have the same dimension, views and second moments.
+def _check_same_form(a: SufficientStatistics, b: SufficientStatistics, pair: str) -> None:
+    """Check that two statistics can be added.
 
-    pair : names of both, for the message
+    Raise `DataError` for different dimensions, `LabelError` for different views, and
+    `ParameterError` for different second moments (full or diagonal).
+
+    pair : names of the two statistics, for the message
     """
     if a.dimension != b.dimension:
         raise DataError(
@@ -351,7 +375,7 @@ def _check_alike(a: SufficientStatistics, b: SufficientStatistics, pair: str) ->
 
 
 def without_empty_classes(statistics: SufficientStatistics) -> SufficientStatistics:
-    """Return the statistics without classes that have no vector; the others are renumbered."""
+    """Return the statistics without classes that have no vector, and renumber the others."""
     filled = {view: np.flatnonzero(counts) for view, counts in statistics.counts.items()}
     if all(len(rows) == len(statistics.counts[view]) for view, rows in filled.items()):
         return statistics
@@ -380,10 +404,12 @@ def selected(
     rows: ClassNumbers,
     classes: Classes,
 ) -> SufficientStatistics:
-    """Return the statistics of some classes of every view.
+    """Return the statistics with only the given classes, in the given order.
 
-    rows : {view: numbers of the classes to keep}, in their new order
-    classes : classes of the result
+    Only class counts, class sums and tables change; the other classes should have no vectors.
+
+    rows : {view: numbers of the classes to keep}
+    classes : {view or label column: classes of the result}
     """
     pairs = {}
     for (a, b), table in statistics.cooccurrence.items():

@@ -1,4 +1,4 @@
-"""Accumulator of torch tensors: the vectors stay on their device.
+"""Statistics of torch tensors, computed on their device.
 
 Results do not depend on the order in which threads run: class sums come from sorted rows or from
 products with 0 and 1, and concurrent additions are of integers only. They do depend on block sizes,
@@ -43,7 +43,9 @@ FEW_CLASSES = 64
 
 
 class DeviceAccumulator(Accumulator):
-    """`Accumulator` for tensors, on their device; the number of classes is fixed at construction.
+    """`Accumulator` for torch tensors: the sums are computed and stored on their device.
+
+    The number of classes of each view must be given at construction.
 
     Examples
     --------
@@ -110,9 +112,11 @@ class DeviceAccumulator(Accumulator):
 
 
 def sum_of_products(left: Tensor, right: Tensor) -> Tensor:
-    """Return left' right in float64, (p, q), of (n, p) and (n, q).
+    """Return left' right, (p, q), in float64.
 
-    float32 products are summed in float32 over `ROWS` rows, and these sums in float64.
+    Products of float32 numbers are summed in float32 over `ROWS` rows, and these sums in float64.
+
+    left, right : (n, p) and (n, q)
     """
     if left.dtype == torch.float64:
         return left.T @ right
@@ -131,18 +135,22 @@ def sum_of_squares(rows: Tensor) -> Tensor:
 
 
 def _stacks(rows: Tensor) -> list[Tensor]:
-    """Return rows (n, w) as a stack (n // ROWS, ROWS, w), and the remaining rows as (1, rows, w), each unless empty."""
+    """Return rows (n, w) as stacks of at most `ROWS` rows: a list of one or two 3-D tensors.
+
+    The first has the shape (n // ROWS, ROWS, w), the second holds the remaining rows, (1, rows, w).
+    Empty tensors are left out.
+    """
     whole = len(rows) // ROWS * ROWS
     stacks = [rows[:whole].reshape(-1, ROWS, rows.shape[1]), rows[whole:][None]]
     return [stack for stack in stacks if stack.numel()]
 
 
 def add_class_sums(sums: Tensor, codes: Tensor, rows: Tensor) -> None:
-    """Add rows to the float64 sums of many classes, in an order that does not depend on threads.
+    """Add rows to class sums, in an order that does not depend on threads.
 
-    sums : (classes, D), changed in place
+    sums : (classes, D) float64 sums, changed in place
     codes : (n,) class number of each row
-    rows : (n, D)
+    rows : (n, D) vectors
     """
     fused = rows.is_cuda and find_spec("triton") is not None
     step = len(rows) if fused else max(1, COPIED // rows.shape[1])
@@ -162,8 +170,9 @@ def add_class_sums(sums: Tensor, codes: Tensor, rows: Tensor) -> None:
 
 
 def check_tensor(X: Tensor) -> Tensor:
-    """Return vectors as a detached float32 or float64 tensor (n, D); raise `DataError` for other
-    shapes and complex numbers.
+    """Return vectors as a detached float32 or float64 tensor, (n, D).
+
+    Raise `DataError` unless the shape is (n, D) and the numbers are real.
     """
     assert is_torch(X)
     check_shape(X)

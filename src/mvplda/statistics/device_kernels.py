@@ -16,10 +16,10 @@ WIDEST = 1024
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _segment_kernel(x, order, starts, classes, sums, stride, D, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Sum the rows of one class of the block per program.
+    """Add the rows of one class of a block to its sum; each class is one program of the kernel.
 
-    No other program writes to the class's row, so that the sums do not depend on the order of
-    programs.
+    No other program writes to the sum of this class, so that results do not depend on the order of
+    programs. The arguments are those of `add_segments`, with the row stride and the width of x.
     """
     segment = tl.program_id(0)
     columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
@@ -35,12 +35,14 @@ def _segment_kernel(x, order, starts, classes, sums, stride, D, WIDTH: tl.conste
 
 
 def add_segments(sums: Any, x: Any, order: Any, starts: Any, classes: Any) -> None:
-    """Add rows of x to float64 class sums: rows order[starts[i]:starts[i + 1]] belong to class classes[i].
+    """Add the rows of x to float64 class sums.
+
+    The rows order[starts[i]:starts[i + 1]] belong to class classes[i].
 
     sums : (classes, D), changed in place
     x : (n, D) vectors
     order : (n,) row numbers, sorted by class
-    starts : (m + 1,) position in `order` of the first row of each of m classes, and the end
+    starts : (m + 1,) position in `order` of the first row of each of m classes, and last n
     classes : (m,) class numbers
     """
     D = x.shape[1]

@@ -41,9 +41,10 @@ HARDLY_VARIES = 1e-12
 class SufficientStatistics(Persistent):
     """Counts, sums and second moments of labelled vectors.
 
-    Statistics of two shards can be added (``+``): the result is that of all their vectors, even if
-    the shards have different classes. Sums are taken about ``origin``, a point near the data, so
-    that vectors far from zero keep their precision.
+    Statistics of two shards (parts of a data set) can be added (``+``): the result is that of all
+    their vectors, even if the shards have different classes. ``origin``, a point near the data, is
+    subtracted from all vectors before they are summed, so that vectors far from zero keep their
+    precision.
 
     Attributes
     ----------
@@ -51,13 +52,12 @@ class SufficientStatistics(Persistent):
     n : number of vectors
     origin : (D,) reference point of sums and second moments
     total : (D,) sum of x - origin
-    scatter : (D, D) second moment of x - origin, or its diagonal (D,)
+    scatter : (D, D) sum of (x - origin)(x - origin)', or its diagonal (D,)
     classes : {view or label column: its classes}
     counts : {view: (classes,) number of vectors in each class}
     sums : {view: (classes, D) sum of x - origin in each class}; tensors if the vectors were tensors
-    cooccurrence : {(view, other view): sparse table of the numbers of vectors that their classes
-        share}
-    sources : description of the sources, in plain values
+    cooccurrence : {(view, other view): sparse table, number of vectors with each pair of classes}
+    sources : description of the files that the vectors came from, in plain values
     """
 
     KIND: ClassVar[str] = "statistics"
@@ -87,7 +87,7 @@ class SufficientStatistics(Persistent):
         Parameters
         ----------
         X : array (n, D); float32 is multiplied as float32 and summed as float64. A torch tensor is
-            summed on its device, and class sums stay there until they are read
+            summed on its device, and its class sums stay there until they are read
         labels : dict, DataFrame or array, one label per vector and view
         views : the views, interactions included (default: every label column)
         second_moment : ``"full"`` for any noise; ``"diagonal"`` suffices for diagonal noise
@@ -126,16 +126,17 @@ class SufficientStatistics(Persistent):
         classes: Classes | None = None,
         order: Mapping[str, IntArray] | None = None,
     ) -> SufficientStatistics:
-        """Return the statistics of all vectors that were added to an accumulator, and empty the accumulator.
+        """Return the statistics of all vectors that were added to an accumulator, and reset it.
 
-        Class sums on a device stay there until they are read. Classes without vectors are left out.
+        Class sums on a GPU stay there until they are read. Classes without vectors are left out.
 
         Parameters
         ----------
-        accumulator : the sums
-        classes : {view or label column: classes} (default: the class numbers serve as names);
-            required for interactions, with their cells
-        order : {view: number in the accumulator of each of its classes} (default: 0, 1, ...)
+        accumulator : accumulator with at least one vector
+        classes : {view or label column: its classes}; required for interactions and their base
+            views. Default: class numbers are the names
+        order : {view: (classes,) number in the accumulator of each class in `classes`}. Default: 0,
+            1, ...
 
         Returns
         -------
@@ -184,7 +185,7 @@ class SufficientStatistics(Persistent):
 
     @property
     def constant_columns(self) -> IntArray:
-        """Indices of the dimensions whose variance is no larger than rounding errors.
+        """Indices of the dimensions whose variance is at most that of rounding errors.
 
         The model ignores these dimensions, even in new vectors that vary there.
         """
@@ -202,25 +203,26 @@ class SufficientStatistics(Persistent):
         return merge([self, other])
 
     def __sub__(self, other: SufficientStatistics) -> SufficientStatistics:
-        """Return the statistics without the vectors of `other`, which must all be among them and have labels.
+        """Return the statistics without the vectors of `other`.
 
-        Classes that lose their last vector are removed, so that a fit equals a fit without these
-        vectors.
+        All vectors of `other` must be among those of these statistics and have labels. Classes
+        without remaining vectors are removed, so that a fit equals one without these vectors.
         """
         if not isinstance(other, SufficientStatistics):
             return NotImplemented
         return subtract(self, other)
 
     def together(self, a: str, b: str) -> sparse.csr_array:
-        """Return the numbers of vectors that classes of views a and b share, (classes of a, classes
-        of b), in either order.
+        """Return how many vectors have each pair of classes of views a and b.
+
+        return : (classes of a, classes of b) sparse; a and b may be given in any order
         """
         if (a, b) in self.cooccurrence:
             return self.cooccurrence[a, b]
         return self.cooccurrence[b, a].T.tocsr()
 
     def about(self, origin: Array) -> SufficientStatistics:
-        """Return the same statistics about another origin, (D,)."""
+        """Return the statistics of the same vectors with another origin (D,) subtracted."""
         shift = self.origin - origin
         if not shift.any():
             return self
@@ -236,21 +238,21 @@ class SufficientStatistics(Persistent):
 
     @property
     def device(self) -> Device:
-        """Torch device of the class sums; None on the host."""
+        """Torch device of the class sums; None if they are NumPy arrays."""
         sums = self.sums[self.views[0]]
         return sums.device if is_torch(sums) else None
 
     def for_views(
         self, views: Sequence[str], second_moment: SecondMoment, device: Device = None
     ) -> Sums:
-        """Return the sums that EM needs, for these views in this order.
+        """Return the sums that EM needs.
 
         Parameters
         ----------
-        views : names of views
-        second_moment : "full" or "diagonal", as the noise needs it
-        device : torch device of the sums, which are then float64 tensors; None keeps them on the
-            device of the statistics, or as NumPy arrays on the host
+        views : names of the views in the model, in its order
+        second_moment : "full" or "diagonal", depending on the noise of the model
+        device : torch device, on which the sums are then float64 tensors; None: the sums stay where
+            the class sums of the statistics are
 
         Returns
         -------
@@ -354,9 +356,10 @@ class SufficientStatistics(Persistent):
         )
 
     def check_state(self) -> None:
-        """Raise `ValueError` if the arrays of a file do not fit together: a fit would crash or give wrong results.
+        """Raise `ValueError` if the arrays of a loaded file do not fit together.
 
-        A fingerprint proves that a file is complete, not that its content is valid.
+        A fit would crash or give wrong results. The fingerprint of a file proves that it is
+        complete, not that its content is valid.
         """
         D = len(self.total)
         arrays: list[tuple[str, AnyArray, tuple[int, ...]]] = [
@@ -407,11 +410,11 @@ class SufficientStatistics(Persistent):
 
 
 def hardly_vary(variances: Array, rounding: Array) -> BoolArray:
-    """Return a mask of the dimensions whose variance is no larger than rounding errors, (D,).
+    """Return a mask of the dimensions whose variance is at most that of rounding errors, (D,).
 
     variances : (D,) variances of the data
-    rounding : (D,) variance of the rounding errors of each dimension's own numbers. `HARDLY_VARIES`
-        times the median variance is added for rounding errors from other dimensions
+    rounding : (D,) variance of the rounding errors that a dimension's own numbers cause. To allow
+        for those from other dimensions, `HARDLY_VARIES` times the median variance is added
     """
     varying = variances[variances > rounding]
     floor = HARDLY_VARIES * np.median(varying) if len(varying) else 0.0
@@ -423,10 +426,10 @@ MAX_CHARACTER = 0x10FFFF
 
 
 def holds_statistics(path: PathLike) -> bool:
-    """Return whether a file contains statistics, judged by its metadata; its name does not matter.
+    """Return whether a file contains statistics, according to its metadata.
 
-    A stream such as a pipe is not read: the result is then False, unless the path ends in
-    .safetensors.
+    A path that is not a regular file, such as a pipe, is read only if it ends in .safetensors; else
+    the result is False. Raise `FileFormatError` for an unreadable file that ends in .safetensors.
     """
     has_suffix = str(path).endswith(".safetensors")
     if not has_suffix and not Path(path).is_file():
