@@ -156,7 +156,7 @@ def test_points_without_their_settings_are_refused(missing):
     windows = {"pool": "points", "step": 384, "points": 24, "basis": "a.npy"}
     windows.pop(missing, None)
     kind = "kaldi" if missing == "kind" else "samples"
-    with pytest.raises(ParameterError, match=rf"points, a step .*{missing} = (0|''|'kaldi')"):
+    with pytest.raises(ParameterError, match=rf"requires .*{missing} = (0|''|'kaldi')"):
         recipe_from({"windows": windows, "features": {"kind": kind}})
 
 

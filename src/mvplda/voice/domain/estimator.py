@@ -50,7 +50,7 @@ from ...scoring.question import NearMatches
 from ...sklearn_interface import Estimator, check_is_fitted
 from ...tensor_files import Tensors, fingerprint
 from ...vector_checks import as_vectors, check_feature_names
-from ..phrases import PhraseMatcher
+from ..phrases import WINDOW, PhraseMatcher
 from .bandwidth import DIFFERENT_BANDS, different_bands, fit_band_weights
 from .known_classes import MAX_CELLS, adapt_block, class_blocks, nearest_to_each, sample_rows
 from .moments import block_moments, channel_directions
@@ -546,11 +546,23 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
 
     def _check_points(self) -> None:
         for name, matcher in self._matchers().items():
-            if not matcher.fits(*self.blocks.get(name, (0, ""))):
+            if name not in self.blocks:
                 raise ParameterError(
-                    f"the block {name!r} of points must have a multiple of {matcher.points} columns, plus one for the "
-                    f"seconds, and the view {matcher.view!r}; got {self.blocks.get(name)}"
+                    f"points has settings of the block {name!r}, which is not in blocks: expected one of "
+                    f"{list(self.blocks)}"
                 )
+            columns, view = self.blocks[name]
+            if matcher.fits(columns, view):
+                continue
+            if view != matcher.view:
+                raise ParameterError(
+                    f"the block {name!r} has the view {view!r}, but its points describe the view {matcher.view!r}: "
+                    "use the same view in blocks and points"
+                )
+            raise ParameterError(
+                f"the block {name!r} must have a multiple of {matcher.points} columns plus one (points in time, and "
+                f"seconds), with at least {WINDOW} points; got {columns} columns"
+            )
 
     def _matchers(self) -> dict[str, PhraseMatcher]:
         return {name: PhraseMatcher(**settings) for name, settings in (self.points or {}).items()}

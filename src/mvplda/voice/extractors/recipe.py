@@ -63,7 +63,7 @@ class Samples:
     ----------
     scale : factor on samples with full scale 1; Kaldi's programs use 32768
     level : "peak" scales a sound so that its loudest sample is `level_value`; "none" keeps the level
-    level_value : loudest sample for the level "peak", as a share of full scale
+    level_value : level of the loudest sample after scaling by "peak", where full scale is 1
     pad_s : seconds of zeros before and after the sound. Without them, a network with windows sees the first and the
         last word only at the edge of a window
     shortest_s : shortest duration in seconds; a shorter sound is an error
@@ -122,7 +122,8 @@ class Network:
     lengths : name of the input for the numbers of frames (batch,); empty: none
     mask : name of the input for a mask (batch, time), which is set to ones; empty: none
     output : name of the output to use; empty: the first one
-    layout : order of the axes of the input after the batch; "time-bins-one" appends an axis of length 1
+    layout : axes of the input after the batch: "time-bins", "bins-time", "time-bins-one" (a third
+        axis of length 1) or "samples" (one axis)
     """
 
     lengths: str = ""
@@ -359,25 +360,39 @@ def recipe_from(values: Mapping[str, object], name: str = "unnamed") -> Recipe:
         raise ParameterError(
             f"expected a rate of {MIN_RATE} to {MAX_RATE} samples per second; the recipe has {recipe.rate}"
         )
-    windows = recipe.windows
-    if windows.pool == "thirds" and min(windows.frames, windows.step) < 1:
-        raise ParameterError(
-            'pool = "thirds" requires frames and step of at least 1; the recipe has '
-            f"frames = {windows.frames} and step = {windows.step}"
-        )
-    if recipe.has_points:
-        complete = windows.basis and min(windows.points, windows.step) >= 1
-        if recipe.features.kind != "samples" or not complete:
-            raise ParameterError(
-                'pool = "points" requires a network that takes samples (kind = "samples"), points, a step (samples '
-                f"from frame to frame) and a basis (a file); the recipe has kind = {recipe.features.kind!r}, "
-                f"points = {windows.points}, step = {windows.step} and basis = {windows.basis!r}"
-            )
+    _check_pool(recipe)
     return recipe
 
 
+def _check_pool(recipe: Recipe) -> None:
+    """Raise `ParameterError` if a value that the recipe's pool requires is missing or too small."""
+    windows = recipe.windows
+    if recipe.has_points and recipe.features.kind != "samples":
+        raise ParameterError(
+            'pool = "points" requires a network that takes samples, kind = "samples" in [features]; the recipe has '
+            f"kind = {recipe.features.kind!r}"
+        )
+    if recipe.has_points and not windows.basis:
+        raise ParameterError(
+            'pool = "points" requires the name of a file (.npy) as basis in [windows]; the recipe has basis = '
+            f"{windows.basis!r}"
+        )
+    required = {"thirds": ("frames", "step"), "points": ("points", "step")}
+    for key in required.get(windows.pool, ()):
+        value = getattr(windows, key)
+        if value < 1:
+            raise ParameterError(
+                f'pool = "{windows.pool}" requires {key} of at least 1 in [windows]; the recipe has {key} = {value}'
+            )
+
+
 def _processing_of(family: object) -> Recipe:
-    """Return a copy of a family's recipe without the values that describe one network, such as title and weights."""
+    """Return a copy of a family's recipe without the values that describe one network.
+
+    Removed are title, width, weights, golden vector and similar values; the processing is kept.
+
+    family : name of the family; raise `ParameterError` if there is no such recipe
+    """
     if family not in families():
         raise ParameterError(
             f"there is no family {family!r}; family is one of {', '.join(families())}"
@@ -446,7 +461,10 @@ def families() -> dict[str, Recipe]:
 
 
 def recipe_folders() -> dict[str, Traversable]:
-    """Return {name of a recipe: folder}; the folder also has the files that the recipe names, such as a basis."""
+    """Return {name of a recipe: folder with its TOML file}, of mvplda and of installed plugins.
+
+    The folder also contains the files that the recipe names, such as a basis.
+    """
     plugins = [resources.files(entry.value) for entry in entry_points(group="mvplda.recipes")]
     files = [(file, folder) for folder in (SHIPPED_RECIPES, *plugins) for file in folder.iterdir()]
     return {
@@ -466,7 +484,10 @@ def downloadable() -> dict[str, Recipe]:
 
 
 def default_recipes() -> dict[str, Recipe]:
-    """Return {name: recipe} of the default model's extractors, in the order of their columns; never of plugins."""
+    """Return {name: recipe} of the default model's extractors, in the order of their columns.
+
+    Only recipes of mvplda are returned, not those of plugins.
+    """
     folders = recipe_folders()
     return {
         name: recipe
