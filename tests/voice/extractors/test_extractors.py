@@ -172,11 +172,11 @@ def test_a_golden_vector_finds_other_weights_and_another_recipe(tmp_path):
     beside.write_text(recipe_to_toml(replace(extractor.recipe, golden=Golden(golden))))
     assert OnnxNetwork(file).check() == pytest.approx(1.0)
     network(file, seed=1, family=None)
-    with pytest.raises(NumericalError, match="other weights, or they need another recipe"):
+    with pytest.raises(NumericalError, match="other weights, or needs another recipe"):
         load_extractor(file)
     network(file, family=None)
     beside.write_text(beside.read_text().replace('window = "hamming"', 'window = "povey"'))
-    with pytest.raises(NumericalError, match="other weights, or they need another recipe"):
+    with pytest.raises(NumericalError, match="other weights, or needs another recipe"):
         load_extractor(file)
 
 

@@ -25,18 +25,20 @@ def pack_weights(path: PathLike, *names: str, decoders: bool = False) -> dict[st
 
     Parameters
     ----------
-    path : the archive
-    names : names of extractors
+    path : path of the archive to write
+    names : names of extractors in the user's cache
     decoders : whether to add the decoders of speech recognisers, for extractors that have one
 
     Returns
     -------
-    {name in the archive: contents}
+    {path of a file in the archive: contents}
 
     Raises
     ------
     FetchError
         An extractor is not in the cache, or has other hashes than the installed recipe.
+    ParameterError
+        There is no extractor with one of the names.
     """
     contents = archive_contents(*names, decoders=decoders)
     with atomic_write(path) as (temporary,), zipfile.ZipFile(temporary, "w") as archive:
@@ -49,7 +51,10 @@ def pack_weights(path: PathLike, *names: str, decoders: bool = False) -> dict[st
 
 
 def archive_contents(*names: str, decoders: bool = False) -> dict[str, bytes]:
-    """Return the files of an archive, {name in the archive: contents}; parameters as in `pack_weights`."""
+    """Return the files that `pack_weights` writes into an archive, without writing it.
+
+    Parameters, result and errors are those of `pack_weights`.
+    """
     for name in names:
         if name not in downloadable():
             raise ParameterError(missing_extractor_message(name))
@@ -70,12 +75,12 @@ def archive_contents(*names: str, decoders: bool = False) -> dict[str, bytes]:
 
 
 def _network_files(recipe: Recipe) -> dict[str, bytes]:
-    """Return the downloaded files of one extractor and its recipe, {name in the archive: contents}.
+    """Return the recipe and the downloaded files of an extractor, {path in the archive: contents}.
 
     Raises
     ------
     FetchError
-        A file is missing, or differs from the one that the recipe names.
+        A file is missing, or its hash is not that in the recipe.
     """
     folder = cached_file(recipe.name).parent
     contents = {f"{recipe.name}/{recipe.name}.toml": recipe_to_toml(recipe).encode()}
@@ -84,15 +89,15 @@ def _network_files(recipe: Recipe) -> dict[str, bytes]:
         if sha256(data) != digest:
             raise FetchError(
                 f"{folder / file} is not the file of the installed recipe (SHA-256 {sha256(data)[:16]}..., expected "
-                f"{digest[:16]}...). Run  mvplda extractor remove {recipe.name}  and then  mvplda extractor get "
-                f"{recipe.name}"
+                f"{digest[:16]}...). Run `mvplda extractor remove {recipe.name}` and then `mvplda extractor get "
+                f"{recipe.name}`"
             )
         contents[f"{recipe.name}/{file}"] = data
     return contents
 
 
 def notice(recipes: list[Recipe]) -> str:
-    """Return a text for the archive with the source, licence and credit of each network."""
+    """Return the text of NOTICE.txt in the archive: source, licence and authors of each network."""
     lines = ["Speaker and phrase extractors for mvplda", "", CHANGES]
     for recipe in recipes:
         lines += [

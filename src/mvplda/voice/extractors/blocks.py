@@ -35,7 +35,7 @@ def blocks_of(extractor: str | None, width: int) -> dict[str, int] | None:
 
 
 def point_blocks(blocks: Iterable[str] | None) -> list[str]:
-    """Select the extractors whose vectors are a row of points in time instead of an embedding.
+    """Return the names of those extractors whose vectors are points in time, not embeddings.
 
     blocks : names of extractors, with or without a fingerprint; None: no extractor
     """
@@ -45,9 +45,10 @@ def point_blocks(blocks: Iterable[str] | None) -> list[str]:
 
 
 def block_views(blocks: Iterable[str] | None) -> dict[str, tuple[str, ...]]:
-    """Return the views, such as speaker or phrase, that the vectors of each extractor distinguish.
+    """Return {name of an extractor: views, such as "speaker", that its vectors distinguish}.
 
-    blocks : names of extractors, with or without a fingerprint; extractors without a recipe are left out
+    blocks : names of extractors, with or without a fingerprint; None: no extractor. Extractors
+        without a recipe are left out
     """
     recipes = families()
     names = [(block, recipe_name(block)) for block in blocks or ()]

@@ -56,7 +56,10 @@ class Tokens:
 
     @classmethod
     def read(cls, path: PathLike) -> Tokens:
-        """Read a vocabulary file: the bytes of each token follow their number, which has one byte, or two from 128 on.
+        """Read a vocabulary file.
+
+        Each token is stored as its number of bytes, followed by these bytes. The number takes one
+        byte if it is below 128, else two.
 
         Raises
         ------
@@ -72,7 +75,7 @@ class Tokens:
             if length >= 128:
                 if position == len(data):
                     raise FileFormatError(
-                        f"{path} is truncated: delete it, then run  mvplda extractor get {RECOGNISER} --decoder"
+                        f"{path} is truncated: delete it, then run `mvplda extractor get {RECOGNISER} --decoder`"
                     )
                 length += 128 * (data[position] - 1)
                 position += 1
@@ -80,13 +83,21 @@ class Tokens:
             position += length
         if len(pieces) <= FIRST_TEXT_TOKEN:
             raise FileFormatError(
-                f"{path} has {len(pieces)} tokens, expected more than {FIRST_TEXT_TOKEN}: delete it, then run  mvplda "
-                f"extractor get {RECOGNISER} --decoder"
+                f"{path} has {len(pieces)} tokens, expected more than {FIRST_TEXT_TOKEN}: delete it, then run `mvplda "
+                f"extractor get {RECOGNISER} --decoder`"
             )
         return cls(pieces)
 
     def encode(self, text: str) -> list[int]:
-        """Return the numbers of a text's tokens; from left to right, each is the longest token that fits."""
+        """Split a text into tokens and return their numbers.
+
+        From left to right, each token is the longest one with which the remaining text starts.
+
+        Raises
+        ------
+        FileFormatError
+            The vocabulary lacks a character of the text.
+        """
         data = (SPACE + text.replace(" ", SPACE)).encode()
         numbers = []
         while data:
@@ -98,8 +109,8 @@ class Tokens:
                     break
             else:
                 raise FileFormatError(
-                    f"the recogniser has no token for a character of {text!r}: delete its files, then run  mvplda "
-                    f"extractor get {RECOGNISER} --decoder"
+                    f"the vocabulary of the recogniser lacks a character of {text!r}, so it is damaged: delete its "
+                    f"files, then run `mvplda extractor get {RECOGNISER} --decoder`"
                 )
         return numbers
 
@@ -168,10 +179,14 @@ class TextDecoder:
         return np.asarray((logs * is_text).sum(axis=1))
 
     def _run(self, frames: NDArray[np.float32], tokens: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return (texts, length, vocabulary) logits of the token after each position.
+        """Run the decoder, and return the logits of the token that follows each token of each text.
 
         frames : (T, columns) output of the encoder
-        tokens : (texts, length) tokens of each text
+        tokens : (texts, length) numbers of the tokens of each text
+
+        Returns
+        -------
+        (texts, length, vocabulary) logits
         """
         count = len(tokens)
         feeds = {
@@ -206,7 +221,7 @@ def load_decoder(encoder: OnnxNetwork | None = None, threads: int = 1) -> TextDe
     for name, digest in families()[RECOGNISER].decoder.digests.items():
         if sha256(files[name].read_bytes()) != digest:
             raise FileFormatError(
-                f"{files[name]} was changed: delete it, then run  mvplda extractor get {RECOGNISER} --decoder"
+                f"{files[name]} was changed: delete it, then run `mvplda extractor get {RECOGNISER} --decoder`"
             )
     decoder, tokens = files.values()
     if encoder is None:

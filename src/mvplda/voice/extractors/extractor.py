@@ -289,9 +289,9 @@ def _store(database: sqlite3.Connection, key: str, result: Utterance) -> None:
 
 
 def _file_state(source: Source) -> str:
-    """Return path, position, size and modification time of a file as text, by which a later run detects changes.
+    """Return a text that changes if a recording does: path, segment, size and modification time.
 
-    The result is "none" for a source that is no file.
+    The text is "none" for a source that is not a file, such as an array.
     """
     path = source.path if isinstance(source, FileSegment) else Path(str(source))
     if not path.is_file():
@@ -306,7 +306,7 @@ def _extract_one(
 ) -> Utterance | str:
     """Return the vector and quality of a recording, or the reason why there is no vector.
 
-    extractor : the extractor, or in another process the paths of its networks
+    extractor : an extractor, or the paths of its networks, which another process loads
     on_error : "raise" raises the error of an unusable recording; "skip" returns its text
     """
     if isinstance(extractor, tuple):
@@ -335,8 +335,8 @@ def load_extractor(
     path : an ONNX file with a recipe beside it, such as ``mvplda experiment`` writes; or a name that
         ``mvplda extractor get`` downloaded (``mvplda extractor list`` prints the names). A list loads several
         networks side by side.
-    check : whether to compare the vector of the test signal with the recipe's golden vector, unless that was done when
-        the network was downloaded, with the versions of the libraries that are installed
+    check : whether to compare the vector of the test signal with the recipe's golden vector. A
+        download that passed this comparison with the installed libraries is not compared again
     threads : number of threads of onnxruntime
 
     Raises

@@ -28,7 +28,7 @@ def filter_banks(samples: FloatArray, rate: int, settings: Features) -> NDArray[
 
     Parameters
     ----------
-    samples : (n,) samples in the scale of the recipe
+    samples : (n,) samples, multiplied by the recipe's `scale`
     rate : samples per second
     settings : window, pre-emphasis and bands of the recipe
 
@@ -82,7 +82,16 @@ def _window(name: str, length: int) -> NDArray[np.float32]:
 def _mel_weights(
     bins: int, low_hz: float, high_hz: float, rate: int, size: int
 ) -> NDArray[np.float32]:
-    """Return the (size / 2, bins) triangular weights of the bins of a spectrum, equally wide on the mel scale."""
+    """Return the (size / 2, bins) weight of each frequency of a spectrum in each mel band.
+
+    The weights of a band form a triangle on the mel scale, on which all bands have the same width.
+
+    bins : number of bands
+    low_hz, high_hz : lowest and highest frequency of the bands; a `high_hz` of 0 or less is
+        relative to half the sample rate
+    rate : samples per second
+    size : length of the Fourier transform
+    """
     top_hz = high_hz if high_hz > 0 else rate / 2 + high_hz
     lowest = _mel(np.asarray(low_hz))
     step = (_mel(np.asarray(top_hz)) - lowest) / (bins + 1)

@@ -60,7 +60,12 @@ def make_frames(samples: FloatArray, recipe: Recipe) -> Frames:
 
 
 def _cepstra(samples: Frames, rate: int, settings: Features) -> Frames:
-    """Return (T, cepstra * (deltas + 1)) Kaldi cepstra with regressions over time."""
+    """Return Kaldi's cepstra with their regressions over time, (T, cepstra * (deltas + 1)).
+
+    samples : (n,) samples, multiplied by the recipe's `scale`
+    rate : samples per second
+    settings : settings with the numbers `cepstra` and `deltas`
+    """
     library = need("kaldi_native_fbank")
     options = library.MfccOptions()
     options.frame_opts.samp_freq = rate

@@ -81,7 +81,8 @@ class OnnxNetwork:
     segment_s : longest duration in seconds that the network processes at once
     input : name of the network's input for samples or frames
     mask_is_float : whether the network's input for a mask takes floats
-    has_all_starts : whether the network computes the vectors of all windows in one run, one per possible first frame
+    has_all_starts : whether one run of the network returns a vector for every possible first frame
+        of a window
 
     Raises
     ------
@@ -239,8 +240,9 @@ class OnnxNetwork:
         if not cosine >= MIN_GOLDEN_COSINE:
             raise NumericalError(
                 f"{self.path}: the vector of the test signal has a cosine of {cosine:.4f} with the golden vector "
-                f"of the recipe {self.recipe.name!r}. These are other weights, or they need another recipe, "
-                "or a library computes other features: fetch the extractor again, or correct the recipe"
+                f"of the recipe {self.recipe.name!r}, expected at least {MIN_GOLDEN_COSINE}. The file has other "
+                "weights, or needs another recipe, or an installed library computes other features: fetch the "
+                "extractor again, or correct the recipe"
             )
         return cosine
 
@@ -286,9 +288,15 @@ class OnnxNetwork:
         )
 
     def _with_ports(self, recipe: Recipe) -> Recipe:
-        """Return the recipe with the names of the input and output completed from the network's file.
+        """Return a copy of the recipe with the network's output and input for lengths.
 
-        Sets `input` and `mask_is_float`.
+        An output that the recipe leaves open is the first of the file; an input for lengths that
+        the file lacks is removed. The attributes `input` and `mask_is_float` are set.
+
+        Raises
+        ------
+        FileFormatError
+            The file lacks the output that the recipe names.
         """
         lengths = recipe.network.lengths if recipe.network.lengths in self._inputs else ""
         extra_inputs = (lengths, recipe.network.mask)
@@ -308,6 +316,11 @@ class OnnxNetwork:
 
         It is the hash of the original weights if the recipe contains one, because two conversions of the same weights
         to ONNX may differ in bytes. Otherwise it is the SHA-256 of the files, joined by ``+``.
+
+        Raises
+        ------
+        FileFormatError
+            A file has another hash than the recipe.
         """
         weights = self.recipe.weights
         names = dict.fromkeys([self.path.name, *weights.files])

@@ -48,7 +48,7 @@ class ExtractedShard:
     vectors : number of recordings with a vector
     usable : number of recordings with usable speech
     skipped : (id, reason) of each recording without a vector
-    faults : {fault of recordings, such as noise: (number of recordings with this fault, id of the first)}
+    faults : {name of a fault, such as "noisy": (number of recordings with it, id of the first)}
     """
 
     path: str
@@ -60,9 +60,9 @@ class ExtractedShard:
 
     @classmethod
     def of_note(cls, values: Mapping[str, Any]) -> ExtractedShard:
-        """Return the summary in a shard's note, a JSON file beside it.
+        """Build the summary of a shard from its note, a JSON file beside the shard.
 
-        values : content of the note, in which JSON has turned tuples into lists
+        values : content of the note; its lists become the tuples of the summary
         """
         skipped = [(name, reason) for name, reason in values["skipped"]]
         faults = {fault: (count, name) for fault, (count, name) in values["faults"].items()}
@@ -237,12 +237,12 @@ def _load_once(networks: tuple[str, ...]) -> Extractor:
 
 
 def merged(summaries: Sequence[ExtractedShard], output: str) -> ExtractedShard:
-    """Add up the summaries of shards.
+    """Return the summary of all shards together: numbers are added, lists are joined.
 
     Parameters
     ----------
     summaries : one summary per shard
-    output : path of the summary that is returned
+    output : value of `path` in the result, such as the pattern of the shards' names
 
     Raises
     ------

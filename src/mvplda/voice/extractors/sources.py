@@ -45,7 +45,13 @@ class Source(Protocol):
         """
 
     def decoder(self, name: str) -> dict[str, bytes]:
-        """Return the files of an extractor's decoder as `files` does."""
+        """Return the files of an extractor's decoder, {name of the file in the cache: contents}.
+
+        Raises
+        ------
+        FetchError
+            The source does not have the files, or they have other hashes than the recipe.
+        """
 
 
 def listed_sources(downloads: Path, report: Report = lambda line: None) -> list[Source]:
@@ -202,7 +208,7 @@ def read_member(path: Path, name: str) -> bytes:
             return archive.read(name)
     except KeyError:
         raise FetchError(
-            f"the archive {path} has no file {name}: add its extractor with  mvplda extractor pack"
+            f"the archive {path} has no file {name}: pack its extractor too (`mvplda extractor pack`)"
         ) from None
     except ARCHIVE_ERRORS as error:
         raise FetchError(
@@ -211,7 +217,10 @@ def read_member(path: Path, name: str) -> bytes:
 
 
 def _read_remote_archive(url: str, downloads: Path) -> Callable[[str], bytes]:
-    """Return a function that reads files of the archive at a URL; the first call downloads the archive."""
+    """Return a function from the name of a file in the archive at `url` to its contents.
+
+    Its first call downloads the archive into the folder `downloads`.
+    """
     # several sources share the folder, so the name of the file depends on the URL
     path = downloads / f"{sha256(url.encode())[:16]}-{ARCHIVE_NAME}"
 

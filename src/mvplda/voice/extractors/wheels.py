@@ -135,9 +135,18 @@ def sha256(data: bytes) -> str:
 
 
 def _download(source: Wheel, folder: Path, report: Report) -> Path:
-    """Download a wheel into a folder unless the folder has it, and return its path.
+    """Download a wheel with pip, unless it is in its folder, and return its path.
 
-    The user's pip downloads it, so that its index, proxies and certificates are used.
+    pip uses the index, proxies and certificates of the user's configuration.
+
+    source : description of the wheel in a recipe
+    folder : folder of this wheel alone; any wheel in it is returned
+    report : called with a line of text before the download
+
+    Raises
+    ------
+    FetchError
+        pip cannot download the wheel.
     """
     for wheel in folder.glob("*.whl"):
         return wheel
