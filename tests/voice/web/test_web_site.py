@@ -115,7 +115,7 @@ def test_other_models_and_recipes_are_refused(voices: VoiceModel, tmp_path: Path
     assert not (tmp_path / "site").exists()
     recipe = with_values(voices.extractor.networks[0].recipe, {"features": {"kind": "mfcc"}}, "r")
     cepstra = OnnxNetwork(network(tmp_path / "mfcc.onnx", bins=39), recipe)
-    with pytest.raises(ParameterError, match="'mfcc'; a page has kaldi, graph, samples"):
+    with pytest.raises(ParameterError, match="'mfcc'; a page can compute kaldi, graph, samples"):
         export.export_network(cepstra, export.Arrays())
 
 

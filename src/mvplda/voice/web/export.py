@@ -47,7 +47,7 @@ class Arrays:
         self._size = 0
 
     def add(self, values: FloatArray) -> Json:
-        """Append an array and return the reference for the JSON file: position in bytes, and shape.
+        """Append an array and return {"$array": [position in bytes, *shape]} for the JSON file.
 
         values : array with one or two axes
         """
@@ -82,8 +82,8 @@ def export_model(voices: VoiceModel, arrays: Arrays) -> dict[str, Any]:
         if isinstance(scorer, Committee):
             kind = "committee that was trained on your people"
         raise ParameterError(
-            f"a page can hold the default model, or a setup that chose it; this model is a {kind}. Leave the model out "
-            "to use the default model, or serve this one (mvplda serve --model)"
+            f"only the default model, or a setup that chose it, can run in a page; this model is a {kind}. Leave out "
+            "MODEL to export the default model, or run `mvplda serve --model` for this one"
         )
     networks = voices.extractor.networks
     # the model is adapted as in every comparison with a single enrolled profile
@@ -114,8 +114,9 @@ def export_model(voices: VoiceModel, arrays: Arrays) -> dict[str, Any]:
 
 
 def export_network(network: OnnxNetwork, arrays: Arrays) -> Json:
-    """Return the recipe of a network, and the paths of its files in the site's folder ``networks``.
+    """Return the part of the JSON file about a network: recipe, input and paths of files.
 
+    network : network whose recipe the page can evaluate; raise `ParameterError` for another one
     arrays : collection to which the recipe's basis is added, if it has one
     """
     recipe = network.recipe
@@ -155,13 +156,13 @@ def _check_recipe(recipe: Recipe) -> None:
     """Raise `ParameterError` if a recipe needs features that the scripts of the page cannot compute."""
     if recipe.features.kind not in SUPPORTED_FEATURES:
         raise ParameterError(
-            f"the extractor {recipe.name} needs features of the kind {recipe.features.kind!r}; a page has "
-            f"{', '.join(SUPPORTED_FEATURES)}. Serve this model instead (mvplda serve)"
+            f"the extractor {recipe.name} needs features of the kind {recipe.features.kind!r}; a page can compute "
+            f"{', '.join(SUPPORTED_FEATURES)}. Run `mvplda serve` for this model instead"
         )
 
 
 def export_backend(bundle: Bundle, scorer: DomainPLDA, adapts: bool, arrays: Arrays) -> Json:
-    """Return the values of a model's back-end, which compares vectors: views, parameters of each extractor's columns.
+    """Return the part of the JSON file about the back-end, the model that compares vectors.
 
     Parameters
     ----------
@@ -283,7 +284,11 @@ def _calibration(calibrator: Calibrator | None) -> Json | None:
 
 
 def _near_match(slopes: Mapping[str, float], measures: Sequence[str]) -> Json:
-    """Return the coefficients of the LLR against near matches."""
+    """Return the coefficients of the LLR of the same phrase against near matches.
+
+    slopes : {name: coefficient}, with the names `NEAR_MATCH`, `LLR`, `CONSTANT` and `measures`
+    measures : names of quality measures, in the order in which their coefficients are returned
+    """
     return {
         "evidence": slopes[NEAR_MATCH],
         "llr": slopes.get(LLR, 0.0),
@@ -293,7 +298,10 @@ def _near_match(slopes: Mapping[str, float], measures: Sequence[str]) -> Json:
 
 
 def _point(point: OperatingPoint, views: Sequence[str]) -> Json:
-    """Return the thresholds of an operating point: of the whole trial and, if there are any, of each view."""
+    """Return the thresholds of an operating point for the JSON file.
+
+    They are those of the whole trial and, if the point has halves, of each view in `views`.
+    """
     halves: dict[str, Any] | None = None
     if point.halves:
         halves = {
