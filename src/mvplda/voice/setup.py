@@ -145,7 +145,7 @@ def setup(
     usable = [index for index, quality in enumerate(extracted.qualities) if quality.usable]
     if not usable:
         raise DataError(
-            f"no recording under {source} has usable speech: run  mvplda quality {source}  to see why"
+            f"no recording under {source} has usable speech: run `mvplda quality {source}` to see why"
         )
     rows = [extracted.rows[index] for index in usable]
     labels = {view: np.array(column)[rows] for view, column in labelled.labels.items()}
@@ -226,7 +226,7 @@ def _read_labels(source: PathLike, pattern: str | None) -> tuple[Recordings, lis
 
 
 def _excluded_lines(names: Sequence[str], extracted: ExtractedVectors) -> list[str]:
-    """Return lines of the report on recordings that were left out, and on each fault of recordings with an example.
+    """Return lines of the report on recordings that were left out, and on faults with an example.
 
     names : name of each recording that was passed to the extractor
     """
@@ -374,7 +374,7 @@ def _phrase_names(labels: Mapping[str, ArrayLike], rows: IntArray) -> list[str]:
 def _distinct_rows(
     labels: Mapping[str, Names], marks: Sequence[str], files: Sequence[str]
 ) -> tuple[IntArray, list[str]]:
-    """Find the recordings to use if some are copies of others, or have contradictory labels.
+    """Select recordings: one of several copies, and none of copies with contradictory labels.
 
     Parameters
     ----------
@@ -426,7 +426,7 @@ def _choose_model(
     blocks: Mapping[str, int] | None,
     options: HeldOutOptions,
 ) -> tuple[Bundle, list[str]]:
-    """Train the models that the number of people allows, and choose the one with the fewest errors.
+    """Train or adapt all models for which there are enough people; choose that with fewest errors.
 
     Parameters
     ----------
@@ -518,14 +518,15 @@ def _best(candidates: Mapping[str, Bundle]) -> tuple[Bundle, list[str]]:
 
 
 def _put_default_points(bundle: Bundle, far: float) -> list[str]:
-    """Make the operating point for `far` the first, and thus the default, of each question.
+    """Make the operating point for `far` the first of each question, which is the default.
 
     bundle : model, whose operating points are reordered
-    far : requested share of false acceptances
+    far : requested rate of false acceptances
 
     Returns
     -------
-    a warning for the report if the data allow only a larger share, else nothing
+    a line of the report with a warning if a question has only points for a larger rate, else an
+    empty list
     """
     reordered = {}
     loosest = far

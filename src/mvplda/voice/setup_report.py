@@ -84,7 +84,10 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
 
 
 def evidence_sentence(people: int) -> str:
-    """Return a sentence on the smallest share of accepted impostors that a number of people can show."""
+    """Return a sentence on how small a rate of accepted impostors can be measured.
+
+    people : number of people in the measurement
+    """
     limit = 300 / people
     if limit >= 100:
         return f"{people} people are too few to show a share of impostors (rule of three). Measure it on more people."
@@ -95,9 +98,13 @@ def evidence_sentence(people: int) -> str:
 
 
 def _same_sex_sentences(point: OperatingPoint) -> list[str]:
-    """Return a sentence on impostors of the owner's sex who say the right phrase; none if no sexes are known.
+    """Return a sentence on how many impostors of the owner's sex, saying the right phrase, pass.
 
     point : operating point with measured error rates
+
+    Returns
+    -------
+    a list with the sentence; empty if the rate was not measured, because no sex is known
     """
     rates = {} if point.measured is None else point.measured["far"]
     kind = next((kind for kind in rates if kind in SAME_SEX_KINDS), None)
@@ -119,7 +126,8 @@ def point_sentence(key: str, point: OperatingPoint, far: float) -> str:
     measured = point.measured
     if measured is None:
         raise DataError(
-            f"expected an operating point with error rates that were measured on people; got {point}"
+            f"no error rates were measured at the operating point of the question {key!r}, from LLR "
+            f"{point.threshold:.2f}: pass a point with `measured`"
         )
     rates = measured["far"]
     worst = max(rates, key=lambda kind: rates[kind][0])
@@ -150,18 +158,21 @@ def point_sentence(key: str, point: OperatingPoint, far: float) -> str:
 def kind_words(kind: str) -> str:
     """Return the plain name of a kind of trial.
 
-    kind : kind such as "IC", or with the sex of the impostor, "IC, same sex"; the ending stays as it is
+    kind : kind such as "IC", optionally followed by a group of impostors, as in "IC, same sex"; the
+        group is part of the result
     """
     name, comma, group = kind.partition(", ")
     return f"{KIND_WORDS.get(name, name)}{comma}{group}"
 
 
 def _of_100(interval: Sequence[float], people: str, outcome: str) -> str:
-    """Return a rate with its 95 % interval as whole people of 100, such as "3 of 100 owners are rejected".
+    """Return a rate as a number of 100 people, such as "3 of 100 owners are rejected".
+
+    The 95 % interval follows in brackets, unless both ends are the same number.
 
     Parameters
     ----------
-    interval : estimate and lower and upper end of the interval, from 0 to 1
+    interval : three numbers from 0 to 1: the rate, and the lower and upper end of its interval
     people, outcome : words for the people and for the outcome, such as "owners" and "rejected"
     """
     rate, low, high = (round(100 * end) for end in interval)

@@ -42,7 +42,9 @@ class Sexes(NamedTuple):
 
     @classmethod
     def from_labels(cls, speakers: ArrayLike, sexes: ArrayLike, column: str) -> Self:
-        """Take the most frequent sex among the labels of each speaker; speakers without a label are left out.
+        """Return the most frequent sex among the labels of each speaker.
+
+        Speakers without a label are left out.
 
         Parameters
         ----------
@@ -59,9 +61,10 @@ class Sexes(NamedTuple):
 
     @classmethod
     def from_voices(cls, speakers: Sequence[str], sources: Sequence[Source]) -> Self:
-        """Measure the pitch of some recordings of each speaker; the group is "high" or "low" by its median.
+        """Measure the median pitch of some recordings of each speaker: "high" or "low".
 
-        Speakers whose recordings have no voiced sound are left out.
+        It is "high" from `HIGH_VOICE_HZ` on. Speakers whose recordings have no voiced sound are
+        left out.
 
         Parameters
         ----------

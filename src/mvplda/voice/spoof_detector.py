@@ -3,8 +3,8 @@
 Most attacks pass the detector, so an acceptance does not prove that a person has spoken. docs/attacks.md has its error
 rates.
 
-The detector compares the score of the test with the scores of the enrolments, which are recordings of a person, because
-microphones, rooms and telephones shift all of these scores alike.
+The detector compares the score of the test with the scores of the enrolments, which are known to
+be recordings of a person: a microphone, room or telephone shifts all of them by similar amounts.
 """
 
 from __future__ import annotations
@@ -60,12 +60,17 @@ CALIBRATION = "calibration"
 
 
 def spoof_statistics(samples: NDArray[np.floating]) -> Vector:
-    """Return the (n,) input of the network: statistics over time of the channels of `spoof_channels`.
+    """Return the statistics of a recording that are the input of the network.
 
-    They are variations of cepstra, statistics of the levels in 40 bands, and, for each phase channel, means in each
-    band over loud and over quiet points of the spectrogram.
+    They are statistics over time of the channels of `spoof_channels`: variations of cepstra, of
+    levels in 40 bands and, for each phase channel, means per band over the loud and over the
+    quiet points of the spectrogram.
 
-    samples : samples of one channel at 16 kHz
+    samples : (n,) samples of one channel at 16 kHz
+
+    Returns
+    -------
+    vector of all statistics, of the same length for every recording
     """
     channels = spoof_channels(samples)
     levels = channels[0]
@@ -101,7 +106,7 @@ def spoof_channels(samples: NDArray[np.floating]) -> NDArray[np.float32]:
     The mean over time is subtracted from levels, because it depends on the microphone. The phase channels are the
     cosines of second differences of the phase over time, over frequency, and over both.
 
-    samples : samples of one channel at 16 kHz
+    samples : (n,) samples of one channel at 16 kHz
     """
     sound = np.asarray(samples, np.float32)[: round(LONGEST_S * RATE)]
     padded = np.pad(sound, (WINDOW // 2, WINDOW // 2 + HOP))
@@ -126,7 +131,7 @@ def spoof_channels(samples: NDArray[np.floating]) -> NDArray[np.float32]:
 
 
 def _speech_frames(spectra: NDArray[np.complexfloating]) -> slice:
-    """Return the slice of the frames from the start to the end of speech, with a margin.
+    """Return the frames from the first to the last loud one, with a margin, as a slice.
 
     spectra : (frames, frequencies) complex spectra
     """

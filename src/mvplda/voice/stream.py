@@ -45,12 +45,14 @@ class StreamUpdate:
 
 
 class LookSchedule:
-    """Samples of a stream, and the times at which a decision about them is due: every `step_s` seconds of speech.
+    """Samples of a stream so far, and whether a decision about them is due.
+
+    A decision is due whenever another `step_s` seconds of speech have arrived.
 
     Parameters
     ----------
     rate : samples per second of the stream
-    detection_rate : samples per second at which speech is detected
+    detection_rate : samples per second to which the stream is resampled to detect speech
     step_s : seconds of speech between two decisions
     longest_s : maximum duration of the stream in seconds
     """
@@ -93,7 +95,9 @@ class LookSchedule:
         return len(frames) > 0 and (len(self._speech) - frames[-1]) * SHIFT_S >= PAUSE_S
 
     def append(self, samples: Sound) -> bool:
-        """Append samples, and return whether it is time to detect speech by `is_due`.
+        """Append samples, and return whether `is_due` should be called.
+
+        The detection of speech takes time, so it is not repeated for every block of samples.
 
         samples : (n,) samples of one channel with full scale 1
 
@@ -125,7 +129,10 @@ class LookSchedule:
         return np.concatenate(self._blocks) if self._blocks else np.zeros(0, dtype=np.float32)
 
     def detect_speech(self) -> None:
-        """Detect the speech in all samples so far, because levels are relative to the loudest of them."""
+        """Update `speech_s` and `has_ended` by detecting the speech in all samples so far.
+
+        Earlier samples are included, because speech is detected relative to the loudest samples.
+        """
         samples = self.samples()
         if samples.any():
             sound = sound_from_array(samples, self.detection_rate, self.rate)
@@ -228,9 +235,10 @@ class SpeechStream:
         return self.voices.verify(self.enrolled, tested, self.question, **self.point_options)
 
     def _outcome(self, decision: Decision, tested: ExtractedVectors) -> str:
-        """Return the verdict if more speech should not change it, else "".
+        """Return "accept" or "reject" if more speech should not change this verdict, else "".
 
-        A rejection counts if it is because of the speaker, an acceptance at the strictest operating point.
+        A rejection counts if the speaker is rejected. For an acceptance, the verdict at the
+        strictest operating point is returned.
         """
         if decision.answer == "reject" and decision.views.get(SPEAKER) == "reject":
             return "reject"
