@@ -129,7 +129,7 @@ def find_people(
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Name suggested for a person found in recordings, which a user has to confirm.
+    """Suggestion of a name for a person found in recordings; a user has to confirm the name.
 
     person : number of the person found, see `FoundPeople`
     name : name of the profile that the person may have
@@ -160,7 +160,8 @@ def suggest_names(
     turns : n turns
     people : person of each turn, from `find_people`
     known : file of profiles
-    far : share of strangers for whom a name may be suggested as probable, see `mvplda.decisions.naming_point`
+    far : rate at which people without a profile may get a name that is marked as probable, see
+        `mvplda.decisions.naming_point`; None: the default there
 
     Returns
     -------

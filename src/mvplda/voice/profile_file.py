@@ -53,8 +53,8 @@ class ProfileBook:
         stored = read_columns(self.path, (*PROFILE_COLUMNS, "extractor"))
         if "profile" not in stored:
             raise FileFormatError(
-                f"{self.path} is not a file of profiles, because it has no array 'profile': make one with  mvplda "
-                "profiles add"
+                f"{self.path} is not a file of profiles, because it has no array 'profile': make one with `mvplda "
+                "profiles add`"
             )
         vectors = read_vectors(self.path)
         for name in PROFILE_COLUMNS:
@@ -76,7 +76,7 @@ class ProfileBook:
         """Return the (n, D) vectors of all profiles; raise `DataError` if there are none."""
         if not self.owners:
             raise DataError(
-                f"the file of profiles {self.path} does not exist: make one with mvplda profiles add"
+                f"the file of profiles {self.path} does not exist: make one with `mvplda profiles add`"
             )
         return self.vectors.X
 
@@ -195,9 +195,12 @@ class ProfileBook:
         self.write(VectorSet(np.array(ids), X, extractor), columns)
 
     def remove(self, *names: str) -> None:
-        """Remove profiles and write the file; if no profile is left, delete it.
+        """Remove the profiles with the given names; if no profile is left, delete the file.
 
-        A name without a profile raises `LabelError`, and nothing is removed.
+        Raises
+        ------
+        LabelError
+            A name has no profile; nothing is removed then.
         """
         removed = [row for name in names for row in self.of(name).rows]
         remaining = np.delete(np.arange(len(self.owners)), removed).tolist()
@@ -218,7 +221,8 @@ class ProfileBook:
         Parameters
         ----------
         vectors : ids and vectors of all recordings
-        columns : {"profile", "phrase" or "session": text per vector}; a missing key stands for no names
+        columns : {"profile", "phrase" or "session": text per vector}; the texts of a missing column
+            are ""
         """
         unnamed = [""] * len(vectors)
         self.columns = {name: list(columns.get(name, unnamed)) for name in PROFILE_COLUMNS}

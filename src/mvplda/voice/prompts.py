@@ -57,9 +57,9 @@ def prompted_words(text: str) -> tuple[str, ...]:
 
 
 def renderings(words: Sequence[str]) -> list[str]:
-    """Return the different texts that a speech recogniser may write for words in this order.
+    """Return the texts by which a speech recogniser may write the given words in their order.
 
-    They differ in commas, full stops, capitals, and digits written as numbers.
+    They differ in commas, full stops and capitals, and digits may be written as numbers.
     """
     commas = ", ".join(words)
     blanks = " ".join(words)
@@ -94,7 +94,9 @@ def prompt_log_probability(
 
 
 def is_prompt_said(words: Sequence[str], log_probability: float) -> bool:
-    """Return whether a prompt was said.
+    """Return whether a prompt was said: whether its log probability is at least a threshold.
+
+    The thresholds for prompts of digits and of other words are in `LEAST_LOG_PROBABILITY`.
 
     Parameters
     ----------
@@ -108,10 +110,11 @@ def is_prompt_said(words: Sequence[str], log_probability: float) -> bool:
 def with_prompt(
     decision: Decision, words: Sequence[str], log_probability: float | None
 ) -> Decision:
-    """Combine the decision about a voice with the decision about prompted words.
+    """Return a decision that also depends on whether prompted words were said.
 
-    If the words were said, the verdict about the voice stands, otherwise the result is reject. Decisions with the
-    reason suspected_replay or unusable_recording are returned unchanged.
+    If they were said, the verdict about the voice is kept; if not, the verdict is reject, with the
+    reason wrong_phrase or both. A decision with the reason suspected_replay or
+    unusable_recording is returned unchanged.
 
     Parameters
     ----------

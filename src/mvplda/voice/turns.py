@@ -32,7 +32,10 @@ class Turn(NamedTuple):
     text: str = ""
 
     def overlaps(self, other: Turn) -> bool:
-        """Return whether two turns overlap in time; False if they have the same speaker's name or other recordings."""
+        """Return whether two turns of one recording overlap in time.
+
+        Turns with the same name never count as overlapping.
+        """
         if self.recording != other.recording:
             return False
         if self.name and self.name == other.name:

@@ -48,10 +48,12 @@ class Ranking:
 
     answer : accept if a profile is identified, reject if the speaker probably has no profile, else inconclusive
     profile : name of the identified profile, or None
-    candidates : (name, LLR, probability) of every profile, the most likely first; LLRs do not allow for outliers
+    candidates : (name, LLR, probability) of every profile, the most likely first; the outlier
+        probability of the calibration does not limit these LLRs
     none : probability that the speaker has no profile
     calibrated : whether the LLRs are calibrated
-    point : operating point for this number of profiles, see `mvplda.decisions.naming_point`
+    point : operating point (thresholds) for this number of profiles, from
+        `mvplda.decisions.naming_point`
     """
 
     answer: Verdict
@@ -202,8 +204,8 @@ class VoiceModel:
     ) -> Decision:
         """Decide whether two sides, each of one or more recordings, match.
 
-        A model that was not adapted with `deployed` adapts to the recordings of the first side (`Bundle.paired`), and
-        uses the calibration and thresholds of such comparisons.
+        A model that was not adapted with `deployed` adapts to the recordings of the first side
+        (`Bundle.paired`). It then uses the calibration and thresholds for profiles that are alone.
 
         If recordings of the two sides are copies of each other, changed or not, the verdict is reject with the reason
         suspected_replay. If the model has a detector of spoofs, its LLR is part of the decision, unless the question
@@ -245,7 +247,8 @@ class VoiceModel:
 
         Parameters
         ----------
-        enrolled, question, point_options : as in `verify`
+        enrolled : enrolled side, as `one` in `verify`
+        question, point_options : as in `verify`
         """
         profile = single_profile(self.bundle, self.side(enrolled), "0")
         return self.bundle.paired(profile).point(question, profile, **point_options)
@@ -256,15 +259,16 @@ class VoiceModel:
         question: Question | None = None,
         **point_options: float | None,
     ) -> float | None:
-        """Return the share of false acceptances of the strictest operating point for an enrolled side.
+        """Return the lowest rate of false acceptances for which the model has an operating point.
 
         Parameters
         ----------
-        enrolled, question, point_options : as in `verify`
+        enrolled : enrolled side, as `one` in `verify`
+        question, point_options : as in `verify`
 
         Returns
         -------
-        the share; None if no operating point is stricter than that of `verify`
+        rate from 0 to 1; None if no operating point is stricter than that of `verify`
         """
         profile = single_profile(self.bundle, self.side(enrolled), "0")
         bundle = self.bundle.paired(profile)
@@ -291,7 +295,8 @@ class VoiceModel:
         test : path of a sound file, several recordings of one person, or the result of `side`
         profiles : file of profiles
         question : question to decide for each profile; None: is the speaker the same?
-        far : share of strangers that may be named, see `mvplda.decisions.naming_point`
+        far : rate at which people without a profile may be identified as somebody, see
+            `mvplda.decisions.naming_point`; None: the default there
         threshold : LLR from which a single profile would be accepted, instead of `far`; it rises with the number of
             profiles
 
