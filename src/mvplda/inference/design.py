@@ -10,8 +10,8 @@ steps:
 3. the *rest*: the latents of all other views, solved as one dense system.
 
 Leaf classes with the same number of vectors have the same posterior covariance given the other
-views, so that it is computed once per distinct number. Root classes that are composed alike share
-computations too (see ``root``).
+views, so that it is computed once per distinct number. Root classes share computations if they
+contain equal numbers of leaf classes of each size (see ``root``).
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ Grams = dict[tuple[int, int], Array | sparse.csr_array]
 
 @dataclass(frozen=True)
 class Plan:
-    """Order in which the views are eliminated from the posterior precision (see the module).
+    """Order in which views are eliminated from the posterior precision of all latents.
 
     leaf : index of the view that is eliminated first
-    root : index of the view that is eliminated second; None: there is none
-    rest : indices of all other views
-    dense_size : number of latents (classes times rank, summed) of the views in `rest`
+    root : index of the view that is eliminated second; None: no view can be
+    rest : indices of all other views, which are solved last as one dense system
+    dense_size : number of latents in this system, the sum of classes times rank
     """
 
     leaf: int
@@ -74,7 +74,7 @@ class Plan:
 
 
 def short_indices(table: sparse.csr_array) -> sparse.csr_array:
-    """Return the table with 32-bit indices if they suffice, because products then take a fifth less time."""
+    """Return the table with 32-bit indices if they suffice, which makes products faster."""
     if max(table.nnz, *table.shape) >= 2**31:
         return table
     indices = table.indices.astype(np.int32)
@@ -82,15 +82,17 @@ def short_indices(table: sparse.csr_array) -> sparse.csr_array:
 
 
 def refines(table: sparse.csr_array) -> bool:
-    """Return whether every class of the rows lies within a single class of the columns.
+    """Return whether one view refines another: each of its classes lies in one class of the other.
 
-    table : (row classes, column classes) numbers of shared vectors
+    An example is a view of (speaker, phrase) cells, which refines the view of speakers.
+
+    table : (classes of the view, classes of the other view) numbers of shared vectors
     """
     return bool((np.diff(table.indptr) == 1).all())
 
 
 def make_plan(sums: Sums, ranks: tuple[int, ...]) -> Plan:
-    """Return the order of elimination whose dense system is smallest.
+    """Return the order of eliminating views that leaves the smallest dense system.
 
     sums : statistics of the data
     ranks : rank of each view
@@ -109,14 +111,16 @@ def make_plan(sums: Sums, ranks: tuple[int, ...]) -> Plan:
 
 @dataclass(frozen=True)
 class Design:
-    """Count tables of a data set, arranged for one order of elimination.
+    """Data that the E step derives from the labels alone, for one order of eliminating views.
 
-    The leaf is the view that is eliminated first.
+    They are mainly tables of how many vectors classes of different views share, and are computed
+    once per fit.
 
     sums : statistics of the data
     plan : order of elimination
-    by_count : whether the E step represents all leaf classes with equal numbers of vectors by one
-        Gram matrix (`LeafGrams`) in place of a row per class (`LeafRows`)
+    by_count : whether the E step represents all classes of the leaf (the view eliminated first)
+        with equal numbers of vectors by one Gram matrix (`LeafGrams`), not by a row per class
+        (`LeafRows`)
     """
 
     sums: Sums
@@ -125,7 +129,7 @@ class Design:
 
     @classmethod
     def of(cls, sums: Sums, ranks: tuple[int, ...], iterations: int = 1) -> Design:
-        """Return the design whose order and storage are fastest.
+        """Return the design of a data set with the order and the storage that make EM fastest.
 
         Parameters
         ----------
@@ -137,7 +141,7 @@ class Design:
         Raises
         ------
         DesignTooLargeError
-            More than `MAX_DENSE` latents would remain in the dense system.
+            The dense system would have more than `MAX_DENSE` latents.
         """
         plan = make_plan(sums, ranks)
         R = plan.dense_size
@@ -153,10 +157,11 @@ class Design:
 
     @cached_property
     def leaf_counts(self) -> tuple[Array, IntArray, Array]:
-        """Numbers of vectors per leaf class, grouped by value.
+        """Sizes of leaf classes, which are their numbers of vectors, as three arrays.
 
-        The leaf is the view that is eliminated first. Three arrays: the distinct numbers (C,), the
-        index among them for each leaf class, and how many leaf classes have each number (C,).
+        The arrays are the distinct sizes (C,), the position of each leaf class's size among them
+        (leaf classes,), and how many leaf classes have each size (C,). The leaf is the view that is
+        eliminated first.
         """
         counts = self.sums.counts[self.plan.leaf]
         values, group, size = np.unique(counts, return_inverse=True, return_counts=True)
@@ -164,9 +169,10 @@ class Design:
 
     @cached_property
     def leaf_tables(self) -> dict[int, sparse.csr_array]:
-        """Numbers of vectors shared by leaf classes and classes of view k: {k: (leaf classes, classes of k) sparse}.
+        """Number of vectors that each leaf class shares with each class of another view.
 
-        The leaf is the view that is eliminated first.
+        {view k: (leaf classes, classes of k) sparse}, for all views except the leaf, which is the
+        view that is eliminated first.
         """
         leaf = self.plan.leaf
         views = [k for k in range(self.sums.n_views) if k != leaf]
@@ -174,13 +180,12 @@ class Design:
 
     @cached_property
     def per_count_grams(self) -> tuple[AnyArray, dict[int, slice]]:
-        """Gram matrices A'A of the leaf classes, one per distinct number of vectors, and the columns of each view in A.
+        """Gram matrices A'A of the leaf classes, (C, w, w), and {other view: its columns in A}.
 
-        The leaf is the view that is eliminated first. The rows of A are leaf classes, all with the
-        same number of vectors. Its columns are the sum of the class's vectors (D), their number
-        (1), and the numbers of vectors shared with each class of the other views (`leaf_tables`).
-        The array is (C, w, w) for C distinct numbers and w columns; the dict maps each view to its
-        columns.
+        The leaf is the view that is eliminated first. There is one A for each of the C distinct
+        sizes (numbers of vectors) of leaf classes. Its rows are the leaf classes of this size. Its
+        w columns are the sum of the class's vectors (D columns), their number (1), and the numbers
+        of vectors shared with each class of the other views (`leaf_tables`).
         """
         values, group, _ = self.leaf_counts
         F = self.sums.sums[self.plan.leaf]
@@ -213,13 +218,12 @@ class Design:
 
     @cached_property
     def grams(self) -> Grams:
-        """Products of counts for each pair (l, m) of rest views, l <= m.
+        """Sums of products of shared counts, {(l, m): (C, classes of l * classes of m)}, l <= m.
 
-        The leaf is the view eliminated first; the rest are the views solved last, together. Let
-        n_tj be the number of vectors that leaf class t and class j of a rest view share. The table
-        of (l, m) has a row for each of the C distinct sizes of leaf classes, and a column for each
-        pair of a class j of l and a class k of m: (C, classes of l * classes of m). The entry is
-        the sum of n_tj n_tk over all leaf classes t of this size.
+        l and m are rest views (solved last, together), and C is the number of distinct sizes of
+        leaf classes (the leaf is the view eliminated first). Let n_tj be the number of vectors that
+        leaf class t and class j of a rest view share. The entry for a size, a class j of l and a
+        class k of m is the sum of n_tj n_tk over all leaf classes t of this size.
         """
         values, group, _ = self.leaf_counts
         # Formula E5 weights a leaf class by its size alone, so leaf classes of equal size share a row.
@@ -240,9 +244,8 @@ class Design:
     def gram_entries(self) -> float:
         """Upper bound of the number of nonzero entries in all tables of `grams`.
 
-        The leaf is the view eliminated first; the rest are the views solved last, together. A leaf
-        class that shares vectors with k rest classes adds at most k^2 entries to the row of its
-        size.
+        A class of the leaf (the view eliminated first) that shares vectors with k classes of the
+        rest (the views solved last) adds at most k^2 entries.
         """
         per_class = np.sum([np.diff(self.leaf_tables[l].indptr) for l in self.plan.rest], axis=0)
         rows = float(sum(len(self.sums.counts[l]) for l in self.plan.rest))
@@ -250,11 +253,11 @@ class Design:
 
     @cached_property
     def many_cells(self) -> bool:
-        """Whether the tables of `grams` would be large enough to consider sparse products instead.
+        """Whether the tables of `grams` are so large that sparse products may be faster.
 
-        The leaf is the view eliminated first; the rest are the views solved last, together. The
-        tables are large if leaf classes have many distinct sizes and share vectors with many rest
-        classes each. Always False on a GPU or without rest views.
+        They are large if leaf classes have many distinct sizes, and share vectors with many rest
+        classes each. False on a GPU and without rest views. The leaf is the view eliminated first;
+        the rest are the views solved last, together.
         """
         if not self.plan.rest or self.sums.xp is not NUMPY:
             return False
@@ -264,7 +267,8 @@ class Design:
     def _product(self, left: sparse.csr_array, right: sparse.csr_array) -> sparse.csr_array:
         """Return left' right as a sparse array, (columns of left, columns of right).
 
-        Nearly full tables are multiplied as dense matrices, which is ten times as fast.
+        Tables with a proportion of at least `FILLED` nonzero entries are multiplied as dense
+        matrices, which is faster.
         """
         if min(left.nnz / left.shape[1], right.nnz / right.shape[1]) < FILLED * left.shape[0]:
             return sparse.csr_array(left.T @ right)
@@ -277,7 +281,7 @@ class Design:
 
     @cached_property
     def root_tables(self) -> RootTables:
-        """Numbers of vectors that root classes share with the classes of the rest views, by size of the leaf class.
+        """Tables of the root classes: their leaf classes, and the vectors shared with rest classes.
 
         Views are eliminated in this order: the leaf, the root, the rest together.
         """
@@ -291,9 +295,10 @@ class Design:
 
 
 def _grams_pay(sums: Sums, leaf: int, solves: int) -> bool:
-    """Return whether one Gram matrix per distinct size of leaf classes is cheaper than a row per leaf class.
+    """Return whether a Gram matrix per size of leaf classes is cheaper than a row per leaf class.
 
-    The leaf is the view that is eliminated first. See docs/math.md, 5.2.
+    The size of a class is its number of vectors; the leaf is the view that is eliminated first. See
+    docs/math.md, 5.2.
 
     sums : statistics of the data
     leaf : index of the leaf view
@@ -331,20 +336,23 @@ def step_operations(design: Design, ranks: tuple[int, ...]) -> float:
 def choose_ranks(
     statistics: SufficientStatistics, requested: Ranks, *, full: bool = False
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Return two dicts by view: the rank requested, and the rank used.
+    """Return the requested and the used rank of each view, two dicts {view: rank}.
 
-    The rank used is the requested one, but at most `largest_rank`.
+    The used rank is the requested rank or `largest_rank`, whichever is smaller.
 
     Parameters
     ----------
     statistics : statistics of the training data
     requested : rank per view; None stands for the largest possible rank
-    full : True if the prior makes all ranks equal to the dimension: `requested` is then ignored
+    full : True if the prior requires ranks equal to the dimension; the ranks in `requested` are
+        then ignored
 
     Raises
     ------
     ParameterError
         A requested rank is not a positive whole number.
+    LabelError
+        A view has fewer than two labelled classes.
     """
     if full:
         full_ranks = dict.fromkeys(requested, statistics.dimension)
@@ -364,7 +372,7 @@ def choose_ranks(
 
 
 def largest_rank(statistics: SufficientStatistics, view: str) -> int:
-    """Return the largest rank that a view's classes support: labelled classes - 1, and at most the dimension.
+    """Return the largest useful rank of a view: labelled classes - 1, and at most the dimension.
 
     Raise `LabelError` if the view has fewer than two labelled classes.
     """
@@ -402,10 +410,10 @@ def labelled_classes(statistics: SufficientStatistics, view: str) -> int:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """Description of a training set.
+    """Description of a training set as text.
 
-    lines : one line for the whole, one per view and one per pair of views
-    messages : text of every warning
+    lines : lines about the whole set, each view and each pair of views
+    messages : texts of the warnings about the set
     """
 
     lines: tuple[str, ...]
@@ -430,14 +438,14 @@ def diagnose(
     Parameters
     ----------
     statistics : statistics of the training data
-    requested : rank per view as requested
-    ranks : rank per view as used
-    plan : order of elimination
+    requested : {view: rank that the user requested}
+    ranks : {view: rank that the fit uses}
+    plan : order of eliminating the views
 
     Returns
     -------
     lines : list of str, the description
-    problems : list of (warning category, text), one per effect that cannot be identified
+    problems : list of (warning category, text): lowered ranks, and effects that cannot be separated
     """
     lines = [f"{statistics.n} vectors of dimension {statistics.dimension}"]
     problems: list[Problem] = []
@@ -457,9 +465,9 @@ def diagnose(
 def _diagnose_view(
     statistics: SufficientStatistics, view: str, requested: int, rank: int
 ) -> tuple[str, list[Problem]]:
-    """Return the line that describes a view, and warnings about its rank and its classes.
+    """Return a line that describes a view, and (category, text) of warnings about it.
 
-    requested, rank : rank of the view as requested, and as used
+    requested, rank : rank of the view that the user requested, and that the fit uses
     """
     problems: list[Problem] = []
     counts = statistics.counts[view]
@@ -488,7 +496,10 @@ def _diagnose_view(
 def _diagnose_pair(
     statistics: SufficientStatistics, a: str, b: str
 ) -> tuple[list[str], list[Problem]]:
-    """Return lines that describe how the classes of views `a` and `b` overlap, and warnings about it."""
+    """Describe how the classes of views `a` and `b` overlap.
+
+    return : lines of text, and (category, text) of warnings
+    """
     lines: list[str] = []
     problems: list[Problem] = []
     # Two views that refine each other have the same classes, up to names.

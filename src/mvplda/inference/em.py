@@ -31,13 +31,17 @@ from .parameters import LOG_2PI, NoiseModel, Parameters, canonical_and_weighted
 
 
 class Objective(Protocol):
-    """Interface of a function that EM maximises: log-likelihood plus log prior density, with its M step.
+    """Interface of the function that EM maximises: log-likelihood plus log prior density.
 
-    ``priors`` has the implementations.
+    The classes of ``priors`` implement it.
     """
 
     def m_step(self, sums: Sums, post: Posterior) -> Parameters:
-        """Return the parameters that maximise the expected objective, from the posterior of the E step."""
+        """Return the parameters that maximise the expected objective.
+
+        sums : statistics of the data
+        post : posterior of the E step, over which the expectation is taken
+        """
         ...
 
     def log_density(self, parameters: Parameters, sums: Sums) -> float:
@@ -50,8 +54,8 @@ class Iteration:
     """Progress of EM, passed to a callback after every iteration.
 
     number : number of the iteration, from 1
-    log_likelihood : log-likelihood of the training data after it
-    gain_per_vector : rise of the objective in this iteration, divided by the number of vectors
+    log_likelihood : log-likelihood of the training data after this iteration
+    gain_per_vector : increase of the objective in this iteration, divided by the number of vectors
     """
 
     number: int
@@ -65,13 +69,13 @@ class Fit:
     Parameters
     ----------
     design : design of the training data
-    model : canonical parameters, on the device of the statistics
-    log_likelihoods : log-likelihood before every iteration and after the last; empty without an E
-        step
-    objectives : log-likelihood plus log prior density at the same points; never falls, except with
-        `PublishedEM`
-    converged : whether the last gain per vector was below the tolerance
-    last_posterior : posterior of the last E step; None without an E step
+    model : fitted parameters in canonical form, on the device of the statistics
+    log_likelihoods : log-likelihood of the training data at the start and after each iteration,
+        iterations + 1 numbers; empty if EM made no E step
+    objectives : log-likelihood plus log prior density at the start and after each iteration; it
+        never falls, except with `PublishedEM`
+    converged : whether the gain per vector of the last iteration was below the tolerance
+    last_posterior : posterior of the last E step; None if EM made no E step
     """
 
     def __init__(
@@ -103,14 +107,20 @@ class Fit:
 
     @property
     def posterior(self) -> Posterior:
-        """Posterior of the training classes' latents; computed on first access if EM made no E step."""
+        """Posterior of the training classes' latents.
+
+        It is that of the last E step, or computed on first access if EM made none.
+        """
         if self._posterior is None:
             self._posterior = posterior(self.design, self.model)
         return self._posterior
 
     @property
     def log_likelihoods(self) -> Array:
-        """Log-likelihoods before every iteration and after the last, (iterations + 1,)."""
+        """Log-likelihood of the training data at the start and after each iteration of EM.
+
+        It has iterations + 1 numbers.
+        """
         return np.array(self._history or (self.posterior.log_likelihood,))
 
 
@@ -130,10 +140,10 @@ def fit_em(
     design : design of the training data
     start : parameters to start from
     prior : objective with its M step
-    max_iter : largest number of iterations; with 0 the result is `start` in canonical form, without
-        an E step
-    tol : smallest gain in nats per vector for which EM continues
-    callback : function that is called after every iteration
+    max_iter : largest number of iterations; if it is 0, no E step is made, and the result is
+        `start` in canonical form
+    tol : EM stops if an iteration changes the objective by less than this, in nats per vector
+    callback : function that is called with the progress after every iteration
 
     Returns
     -------
@@ -183,11 +193,11 @@ class Posterior:
     one vector; E is the posterior expectation. The leaf is the view that the E step eliminates
     first.
 
-    parameters : the model in canonical form, which fixes the coordinates of the latents
+    parameters : the model in canonical form, in whose coordinates the latents are
     view_sums : per view, sums of the posterior means E[z_kc] over vectors and over classes
     squares : (r, r) sum over vectors of E[z] E[z]'
     log_likelihood : log-likelihood of the data
-    elimination : factors of the posterior precision
+    elimination : factored posterior precision of all latents
     leaf : posterior means of the leaf view
     solved_means : {view k: (classes, r_k) posterior means}, for every view except the leaf
     """
@@ -202,10 +212,10 @@ class Posterior:
 
     @cached_property
     def covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
-        """Sums of the latents' posterior covariances: over vectors (r, r), and per view over classes (r_k, r_k).
+        """Posterior covariances of latents, summed over vectors, (r, r), and over classes.
 
-        The rest are the views that are solved last, together. Computed on demand: only an M step
-        needs them, and they cost as much as the rest of the E step.
+        The second item has one sum over classes per view k, (r_k, r_k). Computed on first access,
+        because only an M step needs them, and they take as long as everything else in an E step.
         """
         return self.elimination.covariance_sums()
 
@@ -223,15 +233,16 @@ class Posterior:
 
     @property
     def sum_xz(self) -> AnyArray:
-        """Sum over vectors x of x E[z]', (D, r), with E[z] the posterior mean of the latents of all
-        views, side by side.
+        """Sum over vectors x of x E[z]', (D, r).
+
+        E[z] is the posterior mean of the latents of x in all views, side by side.
         """
         return namespace(self.squares).concatenate([s.xz for s in self.view_sums], axis=1)
 
     def class_moments(self, k: int, n_classes: int) -> tuple[AnyArray, AnyArray]:
-        """Return mean and covariance of the latents of view k, averaged over its classes: (rank,) and (rank, rank).
+        """Return mean (rank,) and covariance (rank, rank) of latents over the classes of view k.
 
-        The covariance includes the posterior covariance of each class.
+        The covariance is that of the posterior means plus the average posterior covariance.
         """
         centre = self.view_sums[k].class_z / n_classes
         second = (self.view_sums[k].class_zz + self.covariance_sums[1][k]) / n_classes
@@ -239,7 +250,7 @@ class Posterior:
 
     @cached_property
     def means(self) -> tuple[Array, ...]:
-        """Posterior means of the latents on the host: per view (classes, rank)."""
+        """Posterior means of the latents as NumPy arrays, one (classes, rank) per view."""
         means = []
         for k in range(len(self.view_sums)):
             view_means = self.solved_means[k] if k in self.solved_means else self.leaf.means()
@@ -247,7 +258,7 @@ class Posterior:
         return tuple(means)
 
     def covariances(self, view: int) -> Array:
-        """Return the posterior covariance of every class of a view on the host, (classes, rank, rank)."""
+        """Return the posterior covariance of each class of a view, NumPy (classes, rank, rank)."""
         return np.ascontiguousarray(to_host(self.elimination.covariances(view)))
 
 
@@ -304,14 +315,13 @@ def _sum_of_squared_means(
     leaf: LeafRows | LeafGrams,
     means: dict[int, AnyArray],
 ) -> AnyArray:
-    """Return the sum over vectors of m m', (r, r), with m the posterior means of the latents of all
-    views, side by side.
+    """Return the sum over vectors of m m', (r, r).
 
-    The leaf is the view that is eliminated first.
+    m (r,) joins the posterior means of a vector's latents in all views.
 
     slices : position of each view's latents in z
     view_sums : sums of the posterior means per view
-    leaf : posterior means of the leaf view
+    leaf : posterior means of the leaf, the view that is eliminated first
     means : {view: (classes, rank) posterior means} of the other views
     """
     sums = design.sums
@@ -338,12 +348,14 @@ def _sum_of_squared_means(
 
 
 def m_step(sums: Sums, post: Posterior, noise: NoiseModel) -> Parameters:
-    """Run the M step of maximum likelihood: loadings and mean in one solve, then noise, then minimum divergence.
+    """Return new parameters by the M step of maximum likelihood.
+
+    Loadings and mean are estimated in one solve, then the noise. Last, a change of coordinates
+    makes the latents standard normal on average (minimum divergence).
 
     sums : statistics of the data
     post : posterior of the E step
     noise : kind, bounds and prior of the noise
-    return : new parameters
     """
     r = len(post.sum_z)
     xp = sums.xp
@@ -376,7 +388,7 @@ def m_step(sums: Sums, post: Posterior, noise: NoiseModel) -> Parameters:
 
 
 def weighted_effects(sums: Sums) -> list[AnyArray]:
-    """Return the effects of the classes of each view, times the square root of the class sizes: (classes, D) per view.
+    """Return class effects times the square roots of the class sizes, one (classes, D) per view.
 
     The effect of a class is its mean minus the mean of all vectors. Effects of coarser views whose
     classes contain the class, such as the speaker of a (speaker, phrase) cell, are subtracted too.
@@ -444,7 +456,7 @@ def moment_start(
 def random_start(
     sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: Generator
 ) -> Parameters:
-    """Return random starting parameters: the loadings together explain half of the variance.
+    """Return random starting parameters, whose loadings together explain half of the variance.
 
     sums : statistics of the data
     ranks : rank of each view
@@ -464,11 +476,13 @@ def random_start(
 def _top_svd(
     matrix: AnyArray, r: int, rng: Generator, gram: AnyArray | None = None
 ) -> tuple[AnyArray, AnyArray]:
-    """Return the r largest singular values (r,) of a matrix and their right singular vectors as rows, (r, columns).
+    """Return the r largest singular values of a matrix, and their right singular vectors.
 
-    The entry of largest magnitude in every vector is positive.
+    The entry of largest magnitude in every singular vector is positive.
 
+    rng : source of random numbers for the approximate method of large matrices
     gram : matrix' matrix, if it is available
+    return : singular values (r,), and singular vectors as rows, (r, columns of the matrix)
     """
     wide = matrix.shape[0] <= matrix.shape[1]
     xp = namespace(matrix)
@@ -501,14 +515,14 @@ def _top_svd(
 
 @dataclass(frozen=True)
 class PublishedEM:
-    """M step as published in the paper's appendix; takes the place of a prior in `fit_em`.
+    """M step as published in the paper's appendix; pass it to `fit_em` as the prior.
 
     cells : statistics with one view, whose classes are the cells (combinations of speaker and
         phrase)
     noise : kind, bounds and prior of the noise
-    body : use the E step printed in the body of the paper, whose precision lacks the number of
-        vectors
-    together : estimate both loadings in one solve instead of one after the other
+    body : True for the E step in the body of the paper, not in its appendix. There, the posterior
+        precision does not depend on the number of vectors
+    together : True to estimate both loadings in one solve, False one after the other
     """
 
     cells: Sums
@@ -517,7 +531,7 @@ class PublishedEM:
     together: bool = False
 
     def m_step(self, sums: Sums, post: Posterior) -> Parameters:
-        """Return new parameters by the M step as published, from the cells alone (see the class)."""
+        """Return new parameters by the M step as published; it uses `cells` in place of `sums`."""
         p = post.parameters.on_host()
         cells = self.cells
         means, R = cell_moments(cells, p, self.body)
@@ -545,11 +559,13 @@ class PublishedEM:
 
 
 def cell_moments(cells: Sums, p: Parameters, body: bool = False) -> tuple[Array, Array]:
-    """Return posterior moments of the latents as the paper computes them: from the vectors of each cell alone.
+    """Return posterior moments of the latents as the paper computes them.
+
+    The posterior of a cell (combination of speaker and phrase) uses its own vectors only.
 
     cells : statistics with the cell as the only view
     p : parameters of the two views
-    body : see `PublishedEM`
+    body : True for the E step in the body of the paper, see `PublishedEM`
     return : E[z] of every cell, (cells, r), and the sum over vectors of E[z z'], (r, r); z joins
         the latents of both views
     """

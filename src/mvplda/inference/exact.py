@@ -135,18 +135,18 @@ class Elimination:
         return self.xp.inverse(lower, overwrite=True)
 
     def _g(self, k: int, l: int) -> Any:
-        """Return the block G_kl = B_k' Sigma^-1 B_l, (rank of k, rank of l), an array of the type of G."""
+        """Return the block G_kl = B_k' Sigma^-1 B_l of G, (rank of k, rank of l)."""
         return self.G[self.slices[k], self.slices[l]]
 
     def solve(self, leaf: LeafRows | LeafGrams, b: dict[int, AnyArray]) -> dict[int, AnyArray]:
-        """Solve for the posterior means of all latents.
+        """Compute the posterior means of all latents.
 
         The leaf is the view that is eliminated first.
 
         Parameters
         ----------
-        leaf : means of the leaf view without the other views; updated in place to the posterior
-            means
+        leaf : means of the leaf's latents if those of all other views were 0; changed in place to
+            the posterior means
         b : {view: (classes, rank) right-hand side} of every view except the leaf
 
         Returns
@@ -200,8 +200,8 @@ class Elimination:
     def _rest_after_leaf(self) -> AnyArray:
         """Return the precision of the rest after elimination of the leaf, (n_rest, n_rest).
 
-        The leaf is the view eliminated first; the rest are the views solved last, together. Only
-        blocks of views l <= m are filled.
+        The leaf is the view eliminated first; the rest are the views solved last, together. Blocks
+        below the diagonal, of views l > m, are 0.
         """
         M = self.xp.zeros((self.n_rest, self.n_rest))
         for l, m in self.rest_pairs:
@@ -214,7 +214,7 @@ class Elimination:
         return M
 
     def _add_precision(self, block: AnyArray, l: int, m: int) -> None:
-        """Add the precision of rest views l and m, before elimination, to their block.
+        """Add the precision of rest views l and m before any elimination to a block, in place.
 
         The rest are the views that are solved last, together.
 
@@ -231,9 +231,10 @@ class Elimination:
             block += cooccurrence[:, None, :, None] * self._g(l, m)[None, :, None, :]
 
     def _subtract_leaf(self, block: AnyArray, l: int, m: int) -> None:
-        """Subtract the leaf's contribution (E5) from the block of rest views l and m, by tables of count products.
+        """Subtract the leaf's contribution (E5) from the block of rest views l and m, in place.
 
-        The leaf is the view eliminated first; the rest are the views solved last, together.
+        It is computed from the tables of count products, `Design.grams`. The leaf is the view
+        eliminated first; the rest are the views solved last, together.
 
         block : (J, r, K, q) with J and K the numbers of classes, and r and q the ranks of l and m
         """
@@ -257,15 +258,16 @@ class Elimination:
             block[j : j + step] -= xp.permute(contribution, (0, 2, 1, 3))
 
     def _subtract_leaf_by_products(self, M: AnyArray) -> None:
-        """Subtract the leaf's contribution (E5) from the precision of the rest, by products of sparse tables.
+        """Subtract the leaf's contribution (E5) from the precision of the rest, by sparse products.
 
-        The leaf is the view eliminated first; the rest are the views solved last, together. Used
-        for one rest view and ranks of 1, so that each class has a single latent. Leaf class t has
-        nu_t vectors; n_t holds the numbers of vectors it shares with each rest class. The real part
-        of a product is sum_t delta_t n_t n_t', which is subtracted. The imaginary part is sum_t
-        nu_t delta_t^2 n_t n_t', which the covariances need; it has the same nonzero entries.
-        Entries below the diagonal are not needed: steps of a sixteenth of the rows omit most of
-        them.
+        The leaf is the view eliminated first; the rest are the views solved last, together. This
+        method requires a single rest view and ranks of 1, so that each class has one latent.
+
+        Leaf class t has nu_t vectors; n_t holds the numbers of vectors that it shares with each
+        rest class. One complex product gives two sums over t: its real part is that of delta_t n_t
+        n_t', which is subtracted; its imaginary part is that of nu_t delta_t^2 n_t n_t', which is
+        stored for the covariances. Most entries below the diagonal, which are not needed, are left
+        out.
 
         M : (n_rest, n_rest) precision of the rest; changed in place
         """
@@ -281,13 +283,13 @@ class Elimination:
             self._products.append((start, block))
 
     def _phi_of_products(self) -> AnyArray:
-        """Return numbers that can take the place of phi_nu, one per size nu of leaf classes, (C,).
+        """Return numbers (C,), one per size nu of leaf classes, that replace phi_nu.
 
-        The leaf is the view eliminated first; the rest are the views solved last, together. Used
-        for one rest view and ranks of 1. The products of `_subtract_leaf_by_products` determine
-        only two sums over the sizes, of delta phi and of nu delta^2 phi. (E10) and (E11) need these
-        two and the sum of delta^2 phi = delta phi - lambda nu delta^2 phi, with lambda = G_ee of
-        the leaf. So any numbers with the same two sums give the same result.
+        phi and delta are defined in the module. The method requires a single rest view and ranks of
+        1. `_subtract_leaf_by_products` stores only two sums over the sizes: of delta phi and of nu
+        delta^2 phi. (E10) and (E11) depend only on these two sums, because delta^2 phi equals delta
+        phi - lambda nu delta^2 phi, with lambda = G_ee of the leaf (the view eliminated first). So
+        any numbers with the same two sums give the same result.
         """
         total = 0j
         for start, block in self._products:
@@ -301,10 +303,11 @@ class Elimination:
         return np.linalg.lstsq(sums, [total.real, total.imag])[0]
 
     def _root(self) -> Root | None:
-        """Return the factored root view, or None if the design has no root.
+        """Return the root view, factored; None if the design has no root.
 
-        The leaf is the view eliminated first, the root the view eliminated second. Leaf classes of
-        equal size contribute equally to their root classes: one contribution per size is computed.
+        The leaf is the view eliminated first, the root the view eliminated second. A leaf class
+        changes the precision of its root class by an amount that depends only on its size, so that
+        this amount is computed once per size.
         """
         e = self.plan.leaf
         a = self.plan.root
@@ -375,8 +378,8 @@ class Elimination:
 
         The leaf is the view that is eliminated first.
 
-        S : (r, r) sum over vectors
-        by_class : per view (rank, rank) sum over classes; the leaf's entry is replaced
+        S : (r, r) covariances summed over vectors; blocks of the leaf are filled
+        by_class : per view (rank, rank) covariances summed over classes; the leaf's is filled
         phi : (C, w, w) per size of leaf classes, the sum over these classes of the covariance of
             s_t; s_t (w,) joins the latents of the later views that share vectors with leaf class t,
             weighted by the shared counts
@@ -508,10 +511,11 @@ class Elimination:
 
 
 def set_both(matrix: AnyArray, rows: slice, columns: slice, block: AnyArray) -> None:
-    """Set a block of a symmetric matrix, and its transpose across the diagonal.
+    """Set a block of a symmetric matrix, and its transpose on the other side of the diagonal.
 
     matrix : (..., r, r) one matrix or a stack of matrices; changed in place
-    block : (..., rows, columns)
+    rows, columns : position of the block
+    block : (..., rows, columns) new values
     """
     matrix[..., rows, columns] = block
     matrix[..., columns, rows] = block.mT

@@ -33,7 +33,8 @@ class ViewSums:
     xz : (D, r) sum over vectors of x m'
     z : (r,) sum over vectors of m
     zz : (r, r) sum over vectors of m m'
-    class_z, class_zz : sums over classes of m, and of m m'
+    class_z : (r,) sum over classes of m
+    class_zz : (r, r) sum over classes of m m'
     """
 
     xz: AnyArray
@@ -44,11 +45,11 @@ class ViewSums:
 
 
 def sums_of_rows(F: AnyArray, n: AnyArray, means: AnyArray) -> ViewSums:
-    """Return the sums of a view from arrays with a row per class.
+    """Return the sums of a view's posterior means from arrays with one row per class.
 
     F : (C, D) sum of the vectors of each of C classes
-    n : (C,) numbers of vectors
-    means : (C, r) posterior means
+    n : (C,) number of vectors of each class
+    means : (C, r) posterior mean of each class
     """
     weighted = n[:, None] * means
     return ViewSums(
@@ -59,9 +60,9 @@ def sums_of_rows(F: AnyArray, n: AnyArray, means: AnyArray) -> ViewSums:
 class LeafRows:
     """Posterior means of the leaf's classes, stored as one row per class.
 
-    The leaf is the view that is eliminated first. Class c has the sum f_c (D,) of its n_c vectors.
-    At construction its mean is that without the other views, delta(n_c) * (f_c' LB - n_c mean' LB).
-    `subtract` then removes the contributions of the other views.
+    The leaf is the view that is eliminated first. Class c has n_c vectors with the sum f_c (D,).
+    At construction its mean is delta(n_c) * (f_c' LB - n_c mean' LB), as if the latents of all
+    other views were 0. `subtract` then removes the contribution of one other view.
 
     design : design of the data
     delta : (distinct sizes of classes, r_e) posterior variances of the leaf's r_e latents, given
@@ -82,19 +83,21 @@ class LeafRows:
         self._means *= self.delta
 
     def sums_within(self, k: int) -> AnyArray:
-        """Sum the leaf's means over the vectors of each class of view k: (classes of k, rank of the leaf).
+        """Return the leaf's means, summed over the vectors of each class of view k.
 
         The leaf is the view that is eliminated first.
+
+        return : (classes of k, rank of the leaf)
         """
         return self.xp.cached_table(self.tables[k]).T @ self._means
 
     def subtract(self, k: int, h: AnyArray) -> None:
-        """Subtract the contribution of view k from the leaf's means.
+        """Subtract the contribution of view k from the leaf's means, in place.
 
-        The leaf is the view that is eliminated first.
+        The leaf e is the view that is eliminated first.
 
-        h : (classes of k, rank of the leaf) means of view k times B_k' Sigma^-1 B_e, with B the
-            loadings and e the leaf
+        h : (classes of k, rank of the leaf) posterior means of view k, times B_k' Sigma^-1 B_e with
+            B_k and B_e the loadings of both views
         """
         self._means -= self.delta * (self.xp.cached_table(self.tables[k]) @ h)  # (E8)
 
@@ -114,12 +117,13 @@ class LeafRows:
 
 
 class LeafGrams:
-    """Same interface and results as `LeafRows`, with one Gram matrix per distinct size of the leaf's classes.
+    """Posterior means of the leaf's classes, stored as one Gram matrix per size of the classes.
 
-    The leaf is the view that is eliminated first. The mean of leaf class t is delta * (a_t U), with
-    a_t its row of the matrix A of `Design.per_count_grams` and U (columns of A, r_e) common to all
-    classes. Sums over classes follow from A'A, so the cost does not depend on the number of
-    classes.
+    Methods and results are those of `LeafRows`. The leaf is the view that is eliminated first; the
+    size of a class is its number of vectors. The mean of leaf class t is delta * (a_t U), with a_t
+    its row of the matrix A of `Design.per_count_grams`, and a matrix U (columns of A, r_e) that all
+    classes share. Sums over classes are computed from A'A, so that the cost does not depend on the
+    number of classes.
 
     The parameters are those of `LeafRows`.
     """
@@ -137,19 +141,21 @@ class LeafGrams:
         self.QU = self.Q[:, :, : self.D + 1] @ self.U[: self.D + 1]  # (counts, width, r_e)
 
     def sums_within(self, k: int) -> AnyArray:
-        """Sum the leaf's means over the vectors of each class of view k: (classes of k, rank of the leaf).
+        """Return the leaf's means, summed over the vectors of each class of view k.
 
         The leaf is the view that is eliminated first.
+
+        return : (classes of k, rank of the leaf)
         """
         return (self.QU[:, self.columns[k]] * self.delta).sum(axis=0)
 
     def subtract(self, k: int, h: AnyArray) -> None:
-        """Subtract the contribution of view k from the leaf's means.
+        """Subtract the contribution of view k from the leaf's means, in place.
 
-        The leaf is the view that is eliminated first.
+        The leaf e is the view that is eliminated first.
 
-        h : (classes of k, rank of the leaf) means of view k times B_k' Sigma^-1 B_e, with B the
-            loadings and e the leaf
+        h : (classes of k, rank of the leaf) posterior means of view k, times B_k' Sigma^-1 B_e with
+            B_k and B_e the loadings of both views
         """
         self.U[self.columns[k]] = -h
         self.QU -= self.Q[:, :, self.columns[k]] @ h

@@ -1,9 +1,9 @@
 """Parameters of the model: mean, loadings and noise.
 
 `Parameters` stores the noise as an array: variances (D,), or a covariance (D, D). `noise_of` wraps
-the array in an object with solves, log-determinant and sampling. Every kind of noise is a class,
-registered in `NOISES`; kinds differ in how they are estimated. Code outside this module need not
-distinguish them.
+the array in an object with solves, log-determinant and sampling. Every kind of noise (diagonal or
+full) is a class, registered in `NOISES`, with its own estimate. Code outside this module does not
+need to distinguish the kinds.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -45,7 +45,7 @@ class Parameters:
 
     @staticmethod
     def given(mean: ArrayLike, loadings: Mapping[str, ArrayLike], noise: ArrayLike) -> Parameters:
-        """Return parameters from arrays, after checks.
+        """Return parameters from arrays whose shapes and values are checked.
 
         Parameters
         ----------
@@ -87,7 +87,7 @@ class Parameters:
 
     @cached_property
     def sigma(self) -> FullNoise:
-        """Noise object, for Sigma^-1 times a matrix, log |Sigma|, and random vectors."""
+        """Noise as an object with methods for Sigma^-1 times a matrix, log |Sigma| and sampling."""
         return noise_of(self.noise)
 
     @property
@@ -97,7 +97,7 @@ class Parameters:
 
     @property
     def slices(self) -> tuple[slice, ...]:
-        """Position of each view's latents when the latents of all views are side by side."""
+        """Per view, the slice of its latents in the vector that joins the latents of all views."""
         return tuple(side_by_side(dict(enumerate(self.ranks))).values())
 
     def stacked(self) -> AnyArray:
@@ -125,7 +125,7 @@ class Parameters:
     def check_finite(self, when: str) -> None:
         """Raise `NumericalError` unless all numbers are finite.
 
-        when : for the message, such as "after iteration 3"
+        when : time of the check for the message, such as "after iteration 3"
         """
         if not self.is_finite():
             raise NumericalError(
@@ -135,7 +135,7 @@ class Parameters:
 
 
 def canonical_and_weighted(parameters: Parameters) -> tuple[Parameters, AnyArray]:
-    """Return the same model in canonical form, and Sigma^-1 times its stacked loadings, (D, sum of ranks).
+    """Return the model in canonical form, and Sigma^-1 times its loadings (D, sum of ranks).
 
     The data determine a loading B_k only up to a rotation of its latents. In canonical form B_k'
     Sigma^-1 B_k is diagonal with descending entries, and the largest entry of every column of B_k
@@ -152,7 +152,9 @@ def canonical_and_weighted(parameters: Parameters) -> tuple[Parameters, AnyArray
 
 
 def _rotation(loading: AnyArray, weighted: AnyArray) -> Any:
-    """Return the rotation (rank, rank) by which a loading becomes canonical, see `canonical_and_weighted`.
+    """Return the rotation (rank, rank) of a loading's latents that makes the loading canonical.
+
+    The form is that of `canonical_and_weighted`.
 
     loading : B (D, rank)
     weighted : Sigma^-1 B (D, rank), with Sigma the noise covariance
@@ -169,10 +171,10 @@ def _rotation(loading: AnyArray, weighted: AnyArray) -> Any:
 
 
 class FullNoise:
-    """Noise e ~ N(0, Sigma) with an arbitrary covariance Sigma; base class of the kinds of noise.
+    """Noise e ~ N(0, Sigma) with an arbitrary covariance Sigma; base class of all noise classes.
 
-    kind : name of the kind in the settings of an estimator
-    second_moment : which second moment of the vectors `estimate` needs, "full" or "diagonal"
+    kind : name of the noise in the settings of an estimator, such as "full"
+    second_moment : second moments of the vectors that `estimate` needs, "full" or "diagonal"
     array : Sigma as `Parameters` stores it, here (D, D)
     """
 
@@ -185,11 +187,11 @@ class FullNoise:
 
     @classmethod
     def estimate(cls, scatter: AnyArray, n: float, model: NoiseModel) -> AnyArray:
-        """Return the noise array with the highest likelihood and prior density, above the floor.
+        """Return the noise array, above its lower bound, of largest likelihood times prior density.
 
         scatter : sum of squared residuals, (D, D) or its diagonal (D,)
         n : number of residuals
-        model : floor and prior of the noise
+        model : lower bound and prior of the noise
         """
         n_eff = n + model.weight
         xp = namespace(scatter)
@@ -254,7 +256,7 @@ class FullNoise:
     def checked(self) -> Self:
         """Return a copy with an exactly symmetric covariance.
 
-        Raise `DataError` unless it is nearly symmetric and positive definite.
+        Raise `DataError` unless the covariance is nearly symmetric and positive definite.
         """
         array = to_host(self.array)
         if not np.allclose(array, array.T, rtol=1e-6, atol=1e-9 * np.abs(array).max()):
@@ -310,7 +312,10 @@ NOISES: dict[str, type[FullNoise]] = {noise.kind: noise for noise in (DiagonalNo
 
 
 def noise_of(array: AnyArray) -> FullNoise:
-    """Wrap a noise array in its object: variances (D,) as `DiagonalNoise`, a covariance (D, D) as `FullNoise`."""
+    """Return the noise object of an array.
+
+    array : variances (D,) for `DiagonalNoise`, or a covariance (D, D) for `FullNoise`
+    """
     return DiagonalNoise(array) if array.ndim == 1 else FullNoise(array)
 
 
@@ -383,7 +388,7 @@ class NoiseModel:
         return replace(self, floor=xp.asarray(self.floor), target=xp.asarray(self.target))
 
     def estimate(self, scatter: AnyArray, n: float) -> AnyArray:
-        """Return the noise array with the highest likelihood and prior density, above the floor.
+        """Return the noise array, above its lower bound, of largest likelihood times prior density.
 
         scatter : sum of squared residuals, (D, D) or its diagonal (D,)
         n : number of residuals

@@ -1,4 +1,4 @@
-"""Priors of the parameters. Each provides a starting point of EM, an M step, and a log density.
+"""Priors of the parameters: each provides a starting point of EM, an M step, and a log density.
 
 Every prior is a class, registered in `PRIORS` under its `kind`, its name in the settings of an
 estimator.
@@ -31,13 +31,13 @@ MOMENT_ROWS = 2**16
 class MaximumLikelihood:
     """Maximum likelihood without a prior of the loadings; the noise model may shrink the noise.
 
-    Also defines the interface of every prior. An instance belongs to one fit and its data.
+    The class also defines the interface of all priors. An instance belongs to one data set.
 
     noise : kind, bounds and prior of the noise
     kind : name of the prior in the settings of an estimator; None: no prior
     full_rank : True if loadings have as many columns as the dimension, so that there is no rank to
         choose, and the noise is full
-    needless : categories of warnings about the design that do not apply under the prior
+    needless : categories of warnings about training data that do not apply with this prior
     """
 
     noise: NoiseModel
@@ -49,15 +49,19 @@ class MaximumLikelihood:
     def of(cls, sums: Sums, noise: NoiseModel, strengths: tuple[float, ...]) -> Self:
         """Return the prior for a data set.
 
-        strengths : one strength per view, then that of the noise; not used here
+        sums : statistics of the data
+        noise : kind, bounds and prior of the noise
+        strengths : strength of the prior of each view, and last of the noise; not used here
         """
         return cls(noise)
 
     def start(self, sums: Sums, ranks: tuple[int, ...], init: str, rng: Generator) -> Parameters:
         """Return the starting point of EM.
 
+        sums : statistics of the data
         ranks : rank of each view
         init : "moments" or "random"
+        rng : source of random numbers
         """
         initialise = moment_start if init == "moments" else random_start
         return initialise(sums, ranks, self.noise, rng)
@@ -93,7 +97,7 @@ class Components:
 
     @classmethod
     def of(cls, parameters: Parameters) -> Components:
-        """Return the components of a model: loading times its transpose for every view, and the noise covariance."""
+        """Return the components of a model; the covariance of a view is loading times loading'."""
         between = tuple(b @ b.T for b in parameters.loadings)
         return cls(parameters.mean, (*between, parameters.sigma.covariance))
 
@@ -120,7 +124,7 @@ class IsotropicPrior:
     cosine does.
 
     moments : moment estimates of the components
-    strengths : weight in [0, 1] of the target in each estimate, per view and last for the noise; 0:
+    strengths : how far each estimate is moved to its target, per view and last for the noise; 0:
         maximum likelihood, 1: the target itself
     """
 
@@ -139,14 +143,14 @@ class IsotropicPrior:
 
     @property
     def targets(self) -> tuple[float, ...]:
-        """Variance of each component's isotropic target: the mean of the diagonal of its moment estimate."""
+        """Variance of each covariance's isotropic target: mean diagonal of its moment estimate."""
         return tuple(float(np.diag(c).mean()) for c in self.moments.covariances)
 
     def draw(self, components: Components) -> Components:
-        """Return the components with each covariance shrunk towards its isotropic target by its strength.
+        """Return components whose covariances are shrunk towards their targets, by their strengths.
 
-        If `components` maximise the expected log-likelihood, the result also maximises it with the
-        prior added.
+        If `components` maximise the expected log-likelihood, the result maximises the sum of
+        expected log-likelihood and log prior density.
         """
         shrunk = []
         for covariance, target, s in zip(
@@ -162,8 +166,8 @@ class IsotropicPrior:
     def m_step(self, sums: Sums, post: Posterior) -> Parameters:
         """Return the parameters that maximise expected log-likelihood plus log prior density.
 
-        The covariance of a view is the posterior covariance of its class effects (loading times
-        latents), then shrunk.
+        The covariance of a view is the covariance of its class effects (loading times latents)
+        under the posterior, shrunk towards its target.
         """
         p = post.parameters
         outer = sums.xp.outer
@@ -209,11 +213,11 @@ PRIORS: dict[str | None, type[MaximumLikelihood | IsotropicPrior]] = {
 
 
 def moment_components(sums: Sums) -> Components:
-    """Return covariances that match, in expectation, the scatter of class means of every view and the total scatter.
+    """Return moment estimates of the covariances of all views and of the noise, as NumPy arrays.
 
-    They are host arrays, whatever the device of `sums`, and need one pass over the classes.
-    Components that the labels cannot separate (a view with a single class, or one vector per class)
-    get equal shares of the variance, isotropic.
+    With these covariances, the expected scatter of the class means of every view and the expected
+    total scatter equal those of the data. Components that the labels cannot separate (a view with a
+    single class, or with one vector per class) get equal proportions of the variance, isotropic.
     """
     n = sums.n
     D = sums.dimension
@@ -243,11 +247,11 @@ def moment_components(sums: Sums) -> Components:
 
 
 def _moment_matrix(sums: Sums) -> Array:
-    """Return the coefficients of the moment equations, (K + 1, K + 1) for K views.
+    """Return the coefficients M of the moment equations, (K + 1, K + 1) for K views.
 
-    Row j stands for the scatter of the class means of view j (last: the total scatter), column k
-    for the covariance of component k (last: the noise). The expected scatter j is the sum over k of
-    M[j, k] times covariance k.
+    Scatter j is that of the class means of view j, or the total scatter for j = K. Covariance k is
+    that of view k, or of the noise for k = K. The expected scatter j is the sum over k of M[j, k]
+    times covariance k.
     """
     n = sums.n
     K = sums.n_views
@@ -261,15 +265,15 @@ def _moment_matrix(sums: Sums) -> Array:
 
 
 def _component_sizes(M: Array, scatters: list[Array], scale: Array, n: int) -> Array:
-    """Return the trace of every component's covariance, non-negative, by least squares from the traces of the scatters.
+    """Return the trace of the covariance of each view and of the noise, (components,), at least 0.
 
-    M : (components, components) moment matrix with its rows divided by `scale`
-    scatters : per row of M the (D, D) scatter
+    It is the least-squares solution of the traces of the moment equations. A small ridge favours
+    equal traces, so that components that the equations do not separate get equal traces.
+
+    M : (components, components) coefficients from `_moment_matrix`, with rows divided by `scale`
+    scatters : the (D, D) scatter of each row of M
     scale : (components,) divisors of the rows
     n : number of vectors
-
-    A small ridge towards equal shares decides between components that the equations do not
-    separate.
     """
     components = len(M)
     traces = np.array([np.trace(s) for s in scatters])
@@ -283,10 +287,10 @@ def _component_sizes(M: Array, scatters: list[Array], scale: Array, n: int) -> A
 
 
 def _scatter_of_means(sums: AnyArray, counts: Array) -> Array:
-    """Return the sum over classes of size * mean mean', (D, D) on the host, in steps that need little memory.
+    """Return the sum over classes of size * mean mean', a NumPy array (D, D).
 
     sums : (classes, D) sum of the vectors of each class
-    counts : (classes,) sizes
+    counts : (classes,) sizes, the numbers of vectors
     """
     scatter = np.zeros((sums.shape[1],) * 2)
     for start in range(0, len(sums), MOMENT_ROWS):

@@ -105,7 +105,7 @@ class RootTables:
         n_counts: int,
         rest_tables: Mapping[int, Any],
     ) -> RootTables:
-        """Return the tables of a design.
+        """Return the tables from the root class and the size of each leaf class.
 
         Views are eliminated in this order: the leaf, the root, the rest together.
 
@@ -189,12 +189,14 @@ class RootTables:
         return int(self.shared[l].shape[1] // self.leaves.shape[1])
 
     def occurring(self, run: slice) -> Index:
-        """Return the indices of the leaf-class sizes that occur in every group of a run, (h * A,) for h groups.
+        """Return, for each of the h groups of a run, which sizes of leaf classes occur in it.
 
         The leaf is the view eliminated first, the root the view eliminated second. A group holds
         root classes with equally many leaf classes of every size. A run is a range of consecutive
-        groups. A is the largest number of sizes in any of these groups. A group with fewer sizes is
-        filled up with sizes that do not occur in it.
+        groups.
+
+        return : (h * A,) indices of sizes, A per group, where A is the largest number of sizes in
+            one group; a group with fewer sizes also has indices of sizes that do not occur in it
         """
         key = (run.start, run.stop)
         if key not in self._occurring:
@@ -206,9 +208,9 @@ class RootTables:
         """Return, for every group of root classes, sums of products of the numbers of shared vectors.
 
         m_q(nu, lj) is the number of vectors that root class q shares with class j of rest view l,
-        within leaf classes of size nu (`shared`). For each pair of sizes (nu, nu') and of classes j
-        of l and k of m, the sum of m_q(nu, lj) m_q(nu', mk) runs over the root classes q of a
-        group.
+        within leaf classes of size nu (`shared`). For each pair of sizes nu and nu', and of classes
+        j of l and k of m, an entry is the sum of m_q(nu, lj) m_q(nu', mk) over the root classes q
+        of a group.
 
         Views are eliminated in this order: the leaf, the root, the rest together. A group holds
         root classes with equally many leaf classes of every size.
@@ -241,17 +243,16 @@ class RootTables:
         return table
 
     def _by_slot(self, l: int, run: slice, A: int) -> sparse.csr_array:
-        """Return how many vectors root classes share with the classes of rest view l, a row per
-        pattern: (p, h * A * J) sparse.
+        """Return how many vectors root classes of each pattern share with classes of rest view l.
 
-        The columns are h groups times A sizes of leaf classes times J classes of l; a row is filled
-        only in the columns of its own group. The root is the view eliminated second; the rest are
-        the views solved last, together. A group holds root classes with equally many leaf classes
-        of every size, a pattern those that also share equal numbers of vectors with all classes of
-        the rest.
+        The root is the view eliminated second; the rest are the views solved last, together. A
+        group holds root classes with equally many leaf classes of every size. A pattern holds those
+        of a group that also share equal numbers of vectors with all rest classes.
 
         run : range of h groups, with p patterns
-        A : largest number of sizes that occur in one of these groups
+        A : largest number of sizes of leaf classes that occur in one of these groups
+        return : (p, h * A * J) sparse, with columns for h groups, A sizes and J classes of l; a
+            pattern has entries only in the columns of its own group
         """
         patterns = self._patterns(run)
         entries = self.shared[l][patterns].tocoo()
@@ -264,7 +265,7 @@ class RootTables:
         return sparse.coo_array((entries.data, (entries.row, columns)), shape=shape).tocsr()
 
     def _patterns(self, run: slice) -> slice:
-        """Return the range of patterns that belong to a range of groups.
+        """Return the range of the patterns in a range of groups.
 
         Root classes of one pattern have equal counts in all tables; a group consists of consecutive
         patterns. The root is the view that is eliminated second.
@@ -274,7 +275,7 @@ class RootTables:
 
     @property
     def keeps_pairs(self) -> bool:
-        """Whether `pairs` stores its tables for the whole fit, because they fit into memory."""
+        """Whether the tables of `pairs` are small enough to be stored for the whole fit."""
         return self.max_pair_entries <= KEPT_PAIRS
 
     @cached_property
@@ -288,20 +289,20 @@ class RootTables:
 
 
 def side_by_side(sizes: Mapping[int, int], start: int = 0) -> dict[int, slice]:
-    """Return the slice of every view when blocks of these sizes follow each other.
+    """Return {view: slice} for blocks of views that follow each other without gaps.
 
-    sizes : {view: size of its block}, in order
-    start : position of the first block
+    sizes : {view: size of its block}, in the order of the blocks
+    start : start of the first block
     """
     ends = accumulate(sizes.values(), initial=start)
     return {k: slice(*bounds) for k, bounds in zip(sizes, pairwise(ends), strict=True)}
 
 
 def row_signatures(tables: list[sparse.csr_array]) -> Array:
-    """Return two random projections per row of the joined tables, (rows, 2 per table).
+    """Return a signature of each row, by which equal rows of the joined tables can be found.
 
-    Rows have equal signatures if they are equal; different rows have equal ones with a probability
-    of about 2^-100.
+    It consists of two random projections per table, (rows, 2 * tables). Equal rows have equal
+    signatures; different rows have equal signatures with a probability of about 2^-100.
 
     tables : sparse tables with the same number of rows
     """
@@ -357,9 +358,10 @@ class RootSums:
 
 @dataclass
 class Root:
-    """Factored blocks D_q of the root classes, and their couplings U_q to the rest; symbols are those of the module.
+    """Factored blocks D_q of the root classes, and their couplings U_q to the rest.
 
-    Views are eliminated in this order: the leaf, the root, the rest together.
+    Symbols are those of the module. Views are eliminated in this order: the leaf, the root, the
+    rest together.
 
     view : index of the root view
     tables : numbers of leaf classes and shared vectors inside root classes
@@ -368,7 +370,7 @@ class Root:
     to_root : (C, r_a, r_a) contribution of one vector to D_q, by the size of its leaf class
     to_rest : {rest view: (C, r_a, rank)} contribution of one vector to U_q, by the size of its leaf
         class
-    chunk : approximate number of elements of temporary arrays
+    chunk : largest number of elements of temporary arrays, approximately
     """
 
     view: int
@@ -399,7 +401,7 @@ class Root:
     # Blocks.
 
     def runs(self) -> Iterator[Run]:
-        """Yield all groups in order, one run at a time; store the runs for later calls if they fit into memory.
+        """Yield all runs in order; if they fit into memory, store them for later calls.
 
         The root is the view that is eliminated second. A group holds root classes with equally many
         leaf classes of every size. A run is a range of consecutive groups.
@@ -421,7 +423,7 @@ class Root:
             self._cached_runs = runs
 
     def _factored(self, groups: slice) -> Run:
-        """Return a range of groups as a run, with the inverses and log-determinants of their diagonal blocks D_h.
+        """Return a range of groups as a run, with inverses and log-determinants of blocks D_h.
 
         The root is the view that is eliminated second. A group holds root classes with equally many
         leaf classes of every size. A run is a range of consecutive groups.
@@ -453,7 +455,7 @@ class Root:
         return sum(float(classes[run.groups] @ run.log_determinant) for run in self.runs())
 
     def _table(self, l: int, m: int, run: Run) -> Any:
-        """Return the table of `RootTables.pairs` for rest views (l, m) and the groups of a run, on the device.
+        """Return the table of `RootTables.pairs` for rest views l and m and a run, on the device.
 
         The root is the view eliminated second; the rest are the views solved last, together. A
         group holds root classes with equally many leaf classes of every size. A run is a range of
@@ -473,8 +475,7 @@ class Root:
     # Elimination and means.
 
     def subtract_from_rest(self, rest_blocks: dict[Pair, AnyArray]) -> None:
-        """Subtract the root's contribution, the sum over root classes q of U_q' D_q^-1 U_q, from
-        the precision of the rest.
+        """Subtract the sum over root classes q of U_q' D_q^-1 U_q from the precision of the rest.
 
         The root is the view eliminated second; the rest are the views solved last, together. Root
         class q has the block D_q (r_a, r_a) of the posterior precision, and the coupling U_q (r_a,
@@ -500,7 +501,9 @@ class Root:
                     block[:, x : x + step] -= xp.permute(summed.reshape(J, K, -1, q), (0, 2, 1, 3))
 
     def rest_sums(self, right: AnyArray) -> dict[int, AnyArray]:
-        """Return the sum over root classes q of U_q' D_q^-1 b_q, which the right-hand side of the rest loses.
+        """Return the sum over root classes q of U_q' D_q^-1 b_q, for all latents of the rest.
+
+        Elimination of the root subtracts it from the right-hand side of the rest.
 
         The root is the view eliminated second; the rest are the views solved last, together. Root
         class q has the block D_q (r_a, r_a) of the posterior precision, and the coupling U_q (r_a,
@@ -521,11 +524,11 @@ class Root:
         return sums
 
     def means(self, right: AnyArray, rest_means: dict[int, AnyArray]) -> AnyArray:
-        """Return the posterior means of the root classes, D_q^-1 (b_q - U_q times the means of the rest): (I, r_a).
+        """Return the posterior means D_q^-1 (b_q - U_q m) of the root classes q, (I, r_a).
 
-        The root is the view eliminated second; the rest are the views solved last, together. Root
-        class q has the block D_q (r_a, r_a) of the posterior precision, and the coupling U_q (r_a,
-        R) to the R latents of the rest.
+        m are the posterior means of the rest. The root is the view eliminated second; the rest are
+        the views solved last, together. Root class q has the block D_q (r_a, r_a) of the posterior
+        precision, and the coupling U_q (r_a, R) to the R latents of the rest.
 
         right : (I, r_a) right-hand side b_q of each of I root classes
         rest_means : {rest view: (classes, rank)} posterior means
@@ -541,12 +544,12 @@ class Root:
         return self._solved(right, tables.group[tables.pattern], tables.order)
 
     def _solved(self, rows: AnyArray, group: Index, order: Index) -> AnyArray:
-        """Multiply every row by the inverse block D_h^-1 of its group h: (rows, r_a).
+        """Return every row multiplied by the inverse block D_h^-1 of its group h, (rows, r_a).
 
         D_h (r_a, r_a) is the block of the posterior precision that the root classes of a group have
         in common. The root is the view that is eliminated second.
 
-        rows : (rows, r_a)
+        rows : (rows, r_a) one row per root class or pattern
         group : (rows,) group of each row
         order : (rows,) indices of the rows sorted by group
         """
@@ -644,7 +647,7 @@ class Root:
         return self.xp.concatenate([run.inverse for run in self.runs()])
 
     def couplings(self, patterns: Index) -> tuple[AnyArray, AnyArray]:
-        """Return the inverse block and the coupling of one root class of each pattern: D_q^-1 and D_q^-1 U_q.
+        """Return D_q^-1 and D_q^-1 U_q for one root class q of each pattern.
 
         The root is the view eliminated second; the rest are the views solved last, together. Root
         class q has the block D_q (r_a, r_a) of the posterior precision, and the coupling U_q (r_a,
