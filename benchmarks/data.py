@@ -59,12 +59,21 @@ def whole(data: Mapping[str, np.ndarray]) -> bool:
     return "resnet" in data
 
 
-def as_default(data: Mapping[str, np.ndarray], rows: Any = slice(None)) -> np.ndarray:
+CVAU_SECONDS, SPEECH_COMMANDS_SECONDS = 2.6, 0.65
+"""Median duration of the speech in a recording of the people whose sound is in the shared data."""
+
+
+def as_default(
+    data: Mapping[str, np.ndarray], rows: Any = slice(None), *, seconds: float
+) -> np.ndarray:
     """Return vectors as the default model takes them, or `default_of_two` if the data lack `resnet` and `sounds`.
 
     The shared data have CAM++ and words only.
+
+    seconds : duration of all recordings if the data lack `sounds`; calibrations of the voice depend on it
     """
     # peers' interpreters run this file without the package
+    from mvplda.voice.default_model import default_recipes
     from tools.default_model.trials import BLOCKS
 
     voices, words = data["camp"][rows], data["words"][rows]
@@ -72,9 +81,11 @@ def as_default(data: Mapping[str, np.ndarray], rows: Any = slice(None)) -> np.nd
         resnet, sounds = data["resnet"][rows], data["sounds"][rows]
     else:
         resnet = np.ones((len(voices), BLOCKS["resnet"][0]))
-        # sounds of 0 s have no effect
-        sounds = np.ones((len(voices), BLOCKS["sounds"][0]))
-        sounds[:, -1] = 0.0
+        width = BLOCKS["sounds"][0]
+        sounds = np.ones((len(voices), width))
+        # the duration is stored relative to the length of a point, which is 1
+        sounds[:, :-1] *= np.sqrt(default_recipes()["sounds"].windows.points / (width - 1))
+        sounds[:, -1] = seconds
     return np.hstack([voices, resnet, words, sounds]).astype(np.float64)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data import as_default, default_for, people_with_sound
+from benchmarks.data import CVAU_SECONDS, as_default, default_for, people_with_sound
 from benchmarks.report import study_command
 from mvplda.bundle import Bundle
 from mvplda.model_files import load_model
@@ -102,7 +102,8 @@ def study(of_cvau: Path, of_audiomnist: Path, of_rooms: Path) -> dict[str, Any]:
                 rows.append(rng.permutation(np.flatnonzero(here))[:n])
         chosen = np.concatenate(rows)
         speakers = data["speaker"][chosen].astype(str)
-        return default_for(data), as_default(data, chosen), speakers, rooms[chosen]
+        X = as_default(data, chosen, seconds=CVAU_SECONDS)
+        return default_for(data), X, speakers, rooms[chosen]
 
     cvau = dict(np.load(of_cvau))
     seen = people_with_sound(of_cvau)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data import as_default, default_for, people_with_sound
+from benchmarks.data import CVAU_SECONDS, as_default, default_for, people_with_sound
 from benchmarks.report import study_command
 from mvplda import MultiviewPLDA
 from mvplda.calibration.scores import LinearCalibrator
@@ -89,7 +89,7 @@ def plda(corpus: Corpus, folds: list[np.ndarray], views: list[str]) -> Score:
 
 def default(corpus: Corpus) -> Score:
     bundle = default_for(corpus.data)
-    X = as_default(corpus.data)
+    X = as_default(corpus.data, seconds=CVAU_SECONDS)
 
     def score(enrolled: np.ndarray, tests: np.ndarray, left_out: tuple[int, ...]) -> np.ndarray:
         flat = enrolled.ravel()

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data import as_default, default_of_two, people_with_sound
+from benchmarks.data import SPEECH_COMMANDS_SECONDS, as_default, default_of_two, people_with_sound
 from benchmarks.report import study_command
 from mvplda.decisions import name_among, naming_point
 from mvplda.paper.provenance import DATA
@@ -30,7 +30,7 @@ STRANGERS = 20
 def study(vectors: Path) -> dict[str, Any]:
     """Shares of tests that are named, by the size of a household."""
     data = np.load(vectors)
-    X = as_default(data)
+    X = as_default(data, seconds=SPEECH_COMMANDS_SECONDS)
     speakers = data["speaker"].astype(str)
     phrases = data["phrase"].astype(str)
     seen = people_with_sound(vectors)
