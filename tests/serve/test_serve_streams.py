@@ -282,6 +282,34 @@ def test_no_close_code_of_a_client_makes_looks_free(bench, code):
     assert bench.audit()[0]["decision"] == "reject"
 
 
+def test_a_full_address_does_not_fail_while_its_oldest_stream_is_looked_at(tmp_path, monkeypatch):
+    for bench in new_bench(tmp_path, monkeypatch, address_bodies=1):
+        refuse_during_a_look(bench, monkeypatch)
+
+
+def refuse_during_a_look(bench: StreamBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open a stream that exceeds the limit of its address while the first stream is looked at."""
+    begun, proceed = threading.Event(), threading.Event()
+    process = bench.voices.process
+
+    def wait_and_process(*arguments: Any, **options: Any) -> ProcessedRecording:
+        begun.set()
+        assert proceed.wait(30)
+        return process(*arguments, **options)
+
+    monkeypatch.setattr(bench.bench.service, "process", wait_and_process)
+    with bench.open("early=false") as first:
+        first.send(pcm(3, seconds=1.0))
+        assert begun.wait(30)
+        [exchange] = bench.app.bodies._requests
+        with bench.open("early=false") as second:
+            second.send(END)
+            bench.wait_for(lambda: exchange._stopped)
+            proceed.set()
+            assert next(messages(second))["type"] == "decision"
+        assert [m["type"] for m in messages(first)][-2:] == ["problem", "close"]
+
+
 def test_a_stream_that_breaks_off_before_a_look_changes_nothing(bench):
     for data in (b"", pcm(seconds=0.3)):
         with bench.open("early=false") as socket:

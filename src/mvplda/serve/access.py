@@ -233,6 +233,10 @@ class Exchange:
                 message = await self._receive()
         except TimeoutError:
             raise self._problem() from None
+        finally:
+            self._timeout = None
+        if self._stopped:
+            raise self._problem()
         size = self._size(message)
         self._bytes += size
         self._complete = self._is_last(message)
