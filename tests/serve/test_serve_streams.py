@@ -35,10 +35,13 @@ from mvplda.client import (
 )
 from mvplda.serve.app import server_options
 from mvplda.serve.connections import TimeoutProtocol
-from mvplda.serve.keys import KeyPolicy
+from mvplda.serve.idempotency import IdempotentCall
+from mvplda.serve.keys import Caller, KeyPolicy
 from mvplda.serve.recordings import ProcessedRecording
+from mvplda.serve.schemas import VerifyRequest
 from mvplda.serve.settings import Settings
 from mvplda.serve.tenants import put_tenant
+from mvplda.serve.verifier import Attempt
 
 # uvicorn 0.32 calls parts of websockets that are deprecated
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -280,6 +283,55 @@ def test_no_close_code_of_a_client_makes_looks_free(bench, code):
         socket.close(code)
     bench.wait_for(bench.audit)
     assert bench.audit()[0]["decision"] == "reject"
+
+
+def test_sound_that_is_unusable_at_the_end_does_not_make_looks_free(tmp_path, monkeypatch):
+    for bench in new_bench(tmp_path, monkeypatch, lock_after=2, longest_s=3.0, profile_rate=0):
+        bench.voices.speaker = 41
+        for seed in (4, 5):
+            *looks, decision, _ = bench.stream(pcm(seed, seconds=4.0), "early=false")
+            assert any(look["llr"] is not None for look in looks)
+            assert (decision["decision"], decision["reason"]) == ("inconclusive", "too_long")
+        assert bench.profile()["state"] == "enrolled"
+        assert bench.profile()["lockedUntil"] is not None
+
+
+def test_one_stream_on_a_profile_at_a_time_has_evidence(bench):
+    with bench.open("early=false") as first:
+        looked_at(bench, first)
+        looks = [look for look in bench.stream(pcm(4), "early=false") if look["type"] == "look"]
+        assert looks
+        assert {look["llr"] for look in looks} == {None}
+        first.socket.close()
+    bench.wait_for(lambda: len(bench.audit()) == 2)
+    assert sorted(entry["looks"] for entry in bench.audit()) == [0, 1]
+    bench.wait_for(lambda: not bench.app.looked_at)
+    assert bench.stream(pcm(5), "early=false")[0]["llr"] is not None
+
+
+def test_waiting_recordings_do_not_make_looks_free(bench):
+    bench.voices.speaker = 41
+    settings = bench.app.settings
+    with bench.open("early=false") as socket:
+        looked_at(bench, socket)
+        bench.app._load["recordings"] += settings.at_once + settings.waiting
+        socket.socket.close()
+        bench.wait_for(bench.audit)
+    assert bench.audit()[0]["decision"] == "reject"
+
+
+def test_a_stream_with_looks_is_counted_though_its_call_was_answered(bench):
+    service, caller = bench.bench.service, Caller("me", "admin")
+    call = IdempotentCall.of(caller, "key", b"stream", profile=bench.name)
+    bench.voices.speaker = 41
+    for seconds in (1.0, 2.0, 1.5):
+        recording = bench.voices.process(wav(pcm(7, seconds)))
+        looks = None if seconds == 1.5 else 1
+        attempt = Attempt(caller, bench.name, recording, VerifyRequest(), call=call, looks=looks)
+        [reply] = service.verify([attempt])
+        assert reply.decision == "reject"
+    # the repeated call without looks gets the stored answer
+    assert len(bench.audit()) == 2
 
 
 def test_a_full_address_does_not_fail_while_its_oldest_stream_is_looked_at(tmp_path, monkeypatch):

@@ -86,6 +86,8 @@ class Runtime:
         self._warm: Future[None] | None = None
         # recordings in progress or waiting, of all tenants
         self._load = Counter({"recordings": 0})
+        # {profile id: the stream that is looked at}
+        self.looked_at: dict[str, object] = {}
         self._tenants = Tenants(service)
         self._views: dict[str, Runtime] = {}
 
@@ -192,14 +194,19 @@ class Runtime:
         """Whether one of the threads that process recordings is free."""
         return self._load["recordings"] < self.settings.at_once
 
-    async def run_heavy(self, work: Callable[..., Result], *arguments: object) -> Result:
+    async def run_heavy(
+        self, work: Callable[..., Result], *arguments: object, is_begun: bool = False
+    ) -> Result:
         """Run work(*arguments), a long computation such as processing a recording, in a thread; return its result.
+
+        is_begun : whether the attempt has already had evidence, so that it must not be refused
 
         Raises
         ------
         Problem : 503 if too many recordings are already waiting
         """
-        if self._load["recordings"] >= self.settings.at_once + self.settings.waiting:
+        is_full = self._load["recordings"] >= self.settings.at_once + self.settings.waiting
+        if is_full and not is_begun:
             detail = "too many recordings are waiting to be processed: send this call again later"
             raise Problem(503, "busy", detail, wait=1)
         self._load["recordings"] += 1

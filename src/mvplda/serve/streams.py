@@ -146,13 +146,17 @@ class StreamedAttempt:
         Returns
         -------
         message for the client; None: there is not enough new speech since the previous message. The message has no
-        evidence if words are prompted, or if other recordings occupy all threads
+        evidence if words are prompted, if other recordings occupy all threads, or if another stream on the same
+        profile is looked at
         """
         if not await asyncio.to_thread(self._schedule.is_due):
             return None
         reply = LookReply(seconds=round(self.seconds, 2), speechS=round(self._schedule.speech_s, 2))
         # looks use idle processors only: recordings to be decided go first
         if self._attempt.prompt or not self.app.is_idle:
+            return reply
+        # looks at many streams at the same time would end only after the rejections that lock the profile
+        if self.app.looked_at.setdefault(self._attempt.name, self) is not self:
             return reply
         look = await self.app.run_heavy(self._look)
         self._outcomes.append(_outcome(look))
@@ -189,11 +193,18 @@ class StreamedAttempt:
         # the end of an answer to a challenge does not depend on evidence: decoys have none
         return self._attempt.request.challengeId is None and do_agree(self._outcomes)
 
+    def close(self) -> None:
+        """Let another stream on the same profile be looked at."""
+        if self.app.looked_at.get(self._attempt.name) is self:
+            del self.app.looked_at[self._attempt.name]
+
     async def decide(self) -> VerifyReply:
         """Decide about all sound so far, as POST verify does about a recording; this counts as one attempt."""
         app = self.app
         prompt = self._attempt.prompt
-        recording = await app.run_heavy(app.service.process, self.wave_file(), prompt)
+        recording = await app.run_heavy(
+            app.service.process, self.wave_file(), prompt, is_begun=self.looks > 0
+        )
         attempt = replace(self._attempt, recording=recording, prompt=(), looks=self.looks)
         reply = await app.batches.verify(attempt)
         app.metrics.decisions.labels(reply.decision, reply.reason or "").inc()
@@ -257,9 +268,12 @@ async def received_decision(websocket: WebSocket, attempt: StreamedAttempt) -> V
     evidence, unless the stream broke off because the service is shut down.
     """
     try:
-        await receive(websocket, attempt)
-    except (Problem, WebSocketDisconnect):
-        if attempt.looks and IS_SHUT_DOWN not in websocket.scope:
-            websocket.state.decision = (await attempt.decide()).decision
-        raise
-    return await attempt.decide()
+        try:
+            await receive(websocket, attempt)
+        except Exception:
+            if attempt.looks and IS_SHUT_DOWN not in websocket.scope:
+                websocket.state.decision = (await attempt.decide()).decision
+            raise
+        return await attempt.decide()
+    finally:
+        attempt.close()

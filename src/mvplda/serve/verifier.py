@@ -143,9 +143,11 @@ class Verifier:
             try:
                 stored = self._idempotency.claim(work, attempt.call)
             except Problem as problem:
-                outcomes[attempt.name] = problem
-                continue
-            if isinstance(stored, VerifyReply):
+                stored = problem
+            if attempt.looks and stored is not None:
+                # another process has answered this call: the looks of this one are an attempt of their own
+                attempt.call = stored = None
+            if isinstance(stored, VerifyReply | Problem):
                 outcomes[attempt.name] = stored
                 continue
             try:
@@ -444,7 +446,8 @@ class Verifier:
             row.last_used = work.now
             if attempt.request.challengeId is not None and not attempt.prompt:
                 row.last_phrase = attempt.phrase
-        elif verdict == "reject":
+        elif verdict == "reject" or (attempt.looks and attempt.recording.reason is not None):
+            # sound that makes a stream unusable after looks does not make the looks free
             self._count_rejection(work, row)
         return {
             "profile_id": row.id,
