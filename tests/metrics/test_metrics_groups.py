@@ -65,5 +65,5 @@ def test_what_cannot_be_compared():
     scores, same, who, test, group = problem()
     with pytest.raises(DataError, match="at least 2"):
         group_errors(scores, same, 2.0, who, test, np.full(30, "a"), np.full(120, "a"))
-    with pytest.raises(LabelError, match="groups must label"):
+    with pytest.raises(LabelError, match="groups must have one label per trial"):
         group_errors(scores, same, 2.0, who, test, group[1:], group[test])

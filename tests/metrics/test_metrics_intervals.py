@@ -326,7 +326,7 @@ def test_infinite_costs_have_no_interval():
 
 def test_what_can_have_no_intervals():
     scores, same, enrol, test = simulate(np.random.default_rng(1), speakers=8)
-    with pytest.raises(LabelError, match="test_speakers must label every trial"):
+    with pytest.raises(LabelError, match="test_speakers must have one label per trial"):
         speaker_intervals(scores, same, enrol, test[1:])
 
 

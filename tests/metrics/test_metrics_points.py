@@ -186,7 +186,7 @@ def test_transactions_by_trying_one_attempt_after_the_other(most):
     assert sorted(rows.tolist()) == sorted(first.values())
     with pytest.raises(DataError, match="several kinds"):
         transactions(scores, np.where(np.arange(60) % 2, "target", "nontarget"), profiles, sessions)
-    with pytest.raises(ParameterError, match="at least one attempt"):
+    with pytest.raises(ParameterError, match="at least 1 attempt"):
         transactions(scores, kinds, profiles, sessions, 0)
 
 

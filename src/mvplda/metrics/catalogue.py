@@ -138,9 +138,10 @@ class Interval:
 
 
 def unseen_share(speakers: float) -> float:
-    """Return the largest share of a population of which a sample may contain nobody, at the confidence `LEVEL`.
+    """Return the share of a population that a random sample can miss entirely (rule of three).
 
-    This is about 3 / `speakers` (rule of three).
+    A larger part of the population would be in the sample with a probability of at least `LEVEL`.
+    The result is about 3 / `speakers`.
 
     speakers : number of speakers in the sample
     """
@@ -268,16 +269,18 @@ class Metric:
         return True
 
     def unseen_error(self, missing: float) -> float:
-        """Return the largest increase of the metric by speakers who are not in the sample.
+        """Return the largest possible increase of the metric if all speakers were in the sample.
 
-        missing : their share of the population; all their trials are assumed to be errors
+        missing : share of the population that is not in the sample; all trials of these speakers
+            are assumed to be errors
         """
         return math.inf
 
     def probe(self, whole: Curve) -> Probe | None:
-        """Return the function whose values without each speaker in turn give the interval of the metric.
+        """Return a function of a curve that returns the numbers from which `interval` is computed.
 
-        None stands for a metric without interval.
+        The caller evaluates it for curves without one speaker (or group) each, and passes the
+        results to `interval`. Return None if the metric has no interval.
 
         whole : scores of all speakers
         """
@@ -287,7 +290,7 @@ class Metric:
         """Compute the interval of the metric.
 
         whole : scores of all speakers
-        without : finite values of the probe without each speaker or group of speakers, (groups, values of the probe)
+        without : (groups, values) finite results of `probe`, each without one speaker or group
         speakers : effective number of speakers
         """
         return jackknife_interval(
@@ -452,7 +455,8 @@ class _AtRate(Metric):
 def threshold_ends(whole: Curve, far: Interval) -> tuple[float, float]:
     """Return the interval of a threshold: the thresholds at the upper and lower end of its false-alarm rate.
 
-    The upper end of the threshold is infinite if the lower end of the rate is less than a single trial.
+    The upper end of the threshold is infinite if the lower end of the rate is below one false
+    alarm divided by the number of non-targets.
 
     whole : scores of all speakers
     far : false-alarm rate at the threshold with its interval
@@ -518,7 +522,11 @@ METRICS: list[Callable[[DetectionCosts, tuple[float, ...]], Iterable[Metric]]] =
 
 
 def metrics_of(costs: Costs = ("default",), far: Iterable[float] = FARS) -> list[Metric]:
-    """Return all metrics for these detection costs and false-alarm rates, in the order of tables."""
+    """Return all metrics for these detection costs and false-alarm rates, in the order of tables.
+
+    costs : detection costs of minDCF and actDCF, see `mvplda.costs.detection_costs`
+    far : false-alarm rates in (0, 1) at which the threshold and the miss rate are measured
+    """
     rates = tuple(dict.fromkeys(map(float, far)))
     for rate in rates:
         check_rate(rate)

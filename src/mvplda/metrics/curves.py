@@ -117,7 +117,10 @@ class SortedScores:
         return float(self.below[-1])
 
     def share_below(self, thresholds: ArrayLike) -> Array:
-        """Compute the weight of the scores below each threshold as a share of the total; 1 at +infinity."""
+        """Compute the weight of the scores below each threshold, as a share of the total weight.
+
+        A threshold of +infinity is above every score, infinite ones too: the share is 1.
+        """
         rejected = count_below(self.scores, thresholds)
         rejected = np.where(np.equal(thresholds, np.inf), len(self.scores), rejected)
         return np.asarray(self.below[rejected] / self.total)

@@ -64,7 +64,10 @@ class Evaluation:
 
     @property
     def weights(self) -> dict[str, float]:
-        """Share of each kind among all non-targets, and so in the false-alarm rate of the row ``Total``."""
+        """Share of each kind among all non-targets, {kind: share}.
+
+        The false-alarm rate of the row ``Total`` is the mean over the kinds with these weights.
+        """
         total = self.rows[TOTAL].n_nontargets
         return {
             kind: row.n_nontargets / total
@@ -162,9 +165,11 @@ class Evaluation:
     def grid(
         self, metrics: Iterable[Metric], intervals: Intervals | None = None, form: str = BRACKETS
     ) -> list[list[str]]:
-        """Return the cells of a table as rows of text, the headings first: a row per kind, a column per metric.
+        """Return the cells of a table as rows of text: the headings, then a row per kind of trial.
 
-        form : format of an interval, with two placeholders
+        metrics : metrics of the columns after kind, targets and non-targets
+        intervals : intervals to show behind the values; None: show none
+        form : format of an interval, with placeholders for its lower and upper end
         """
         metrics = list(metrics)
         rows = [["kind", "targets", "non-targets", *(metric.heading for metric in metrics)]]
@@ -176,9 +181,11 @@ class Evaluation:
     def cell(
         self, metric: Metric, kind: str, intervals: Intervals | None = None, form: str = BRACKETS
     ) -> str:
-        """Return a metric of a kind as text, with its interval unless rounding hides it.
+        """Return the value of a metric for a kind of trial as text.
 
-        form : format of an interval, with two placeholders
+        intervals : intervals; that of the metric is added to the text, unless both ends are shown
+            with the same digits as the value. None: no interval is added
+        form : format of an interval, with placeholders for its lower and upper end
         """
         value = self.rows[kind][metric.name]
         interval = None if intervals is None else intervals.of(kind, metric.name)

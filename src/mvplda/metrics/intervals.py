@@ -63,7 +63,8 @@ def trial_label_codes(
     Returns
     -------
     distinct labels of both sides, sorted
-    code of the label of each trial on the enrolment side, and on the test side, each of this shape
+    code of the enrolment label of each trial, in the given shape: index into the distinct labels
+    code of the test label of each trial, in the given shape
     """
     tables: list[tuple[Names, NDArray[np.integer]]] = []
     for side in (enrol, test):
@@ -81,10 +82,11 @@ def trial_label_codes(
         if len(shape) == 2 and codes.shape == (shape[axis],):
             codes = np.broadcast_to(np.expand_dims(codes, 1 - axis), shape)
         if codes.shape != shape:
-            raise LabelError(
-                f"{('enrol', 'test')[axis]}_{argument} must label every trial {shape} or every profile or test; "
-                f"got {codes.shape}"
-            )
+            side = ("enrol", "test")[axis]
+            expected = f"one label per trial, shape {shape}"
+            if len(shape) == 2:
+                expected += f", or one per {('row', 'column')[axis]}, shape ({shape[axis]},)"
+            raise LabelError(f"{side}_{argument} must have {expected}; got the shape {codes.shape}")
         trial_codes.append(codes)
     return names.tolist(), trial_codes[0], trial_codes[1]
 
@@ -287,7 +289,7 @@ class Intervals:
     """Kinds without intervals: a single speaker or group has all targets or all non-targets."""
 
     def of(self, kind: str, name: str) -> Interval | None:
-        """Return the interval of a metric of a kind; None if it has none."""
+        """Return the interval of the metric `name` for a kind of trial, or None if it has none."""
         return self.intervals.get(kind, {}).get(name)
 
     def definition(self) -> str:
@@ -326,10 +328,15 @@ def finite_numbers(record: object) -> dict[str, float | None]:
     return {name: float(x) if math.isfinite(x) else None for name, x in numbers.items()}
 
 
-def _row(trials: WeightedTrials, metrics: Sequence[Metric]) -> dict[str, Interval] | None:
-    """Compute the intervals of one row of a table, by name of the metric.
+def _metric_intervals(
+    trials: WeightedTrials, metrics: Sequence[Metric]
+) -> dict[str, Interval] | None:
+    """Compute the intervals of metrics, {name of the metric: interval}.
 
-    Return None if one speaker, or group of speakers, has all its targets or all its non-targets.
+    Metrics without an interval are left out. Return None if one speaker, or group of speakers, has
+    all the targets or all the non-targets.
+
+    trials : targets, and the non-targets of one row of a table
     """
     speakers = min(trials.speakers())
     whole = trials.whole()
@@ -389,7 +396,9 @@ def speaker_intervals(
     metrics = metrics_of(costs, far)
     rows = weighted_trials(scores, kinds, (enrol_speakers, test_speakers), weights)
     # A single kind of non-target shares its trials with the total: they are measured once.
-    row_intervals = {trials: _row(trials, metrics) for trials in dict.fromkeys(rows.values())}
+    row_intervals = {
+        trials: _metric_intervals(trials, metrics) for trials in dict.fromkeys(rows.values())
+    }
     too_few = tuple(kind for kind, trials in rows.items() if row_intervals[trials] is None)
     n_speakers = next(iter(rows.values())).n_speakers
     return Intervals({kind: row_intervals[rows[kind]] or {} for kind in rows}, n_speakers, too_few)

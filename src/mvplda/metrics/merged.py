@@ -88,7 +88,7 @@ class Bracket:
     """Closed interval of scores that contains the highest score that is rejected at a false-alarm rate.
 
     kinds : kinds of non-targets that the rate counts: one, or all of them for the row ``Total``
-    rank : number of non-targets, those with the lowest scores, that must be rejected
+    rank : number of non-targets that must be rejected at this rate, lowest scores first
     low, high : ends of the interval, which belong to it
     """
 
@@ -121,8 +121,9 @@ class CellCounts:
     Cuts are ascending scores. They divide the numbers into cells: 0 for scores below the first cut, 1 for scores equal
     to it, 2 for scores between the first and the second cut, and so on.
 
-    cells : by kind, the numbers of the cells with at least one non-target, and their numbers of non-targets
-    inside : scores inside each bracket
+    cells : {kind: (indices of the cells with at least one non-target, number of non-targets in
+        each)}
+    inside : scores inside and next to each bracket
     """
 
     cells: dict[str, tuple[Counts, Counts]]
@@ -158,7 +159,8 @@ def count_cells(
 
     scores : scores of the shard by kind
     target : name of the kind of the targets
-    cuts : ascending scores
+    cuts : ascending scores that separate the cells, see `CellCounts`
+    brackets : intervals of scores, one per kind or total and false-alarm rate
     """
     ordered = {
         kind: np.sort(values) for kind, values in scores.items() if len(values) and kind != target
@@ -177,9 +179,10 @@ def count_cells(
 
 
 def _cell_counts(ordered: FloatArray, cuts: FloatArray) -> tuple[Counts, Counts]:
-    """Return the numbers of the cells that contain scores, and the number of scores in each; see `CellCounts`.
+    """Return the indices of the cells that contain scores, and the number of scores in each.
 
     ordered : sorted scores
+    cuts : ascending scores that separate the cells, see `CellCounts`
     """
     ends = np.empty(2 * len(cuts) + 1, dtype=np.int64)
     ends[0:-1:2] = count_below(ordered, cuts)
@@ -191,7 +194,7 @@ def _cell_counts(ordered: FloatArray, cuts: FloatArray) -> tuple[Counts, Counts]
 
 
 class CountedScores(SortedScores):
-    """Scores that stand for several trials each; their weights are numbers of trials."""
+    """Sorted scores with weights; a score of weight w stands for w trials with similar scores."""
 
     def largest_share(self) -> float:
         return 1.0 / self.total
@@ -222,7 +225,10 @@ class ShardedEvaluation:
             )
 
     def add_summaries(self, summaries: Iterable[ShardSummary]) -> None:
-        """Set `cuts`, the scores between which `count_cells` counts non-targets, and `brackets`, one per error rate.
+        """Set the attributes `cuts` and `brackets`, which `count_cells` needs for the second pass.
+
+        `cuts` are the scores between which non-targets are counted. `brackets` are intervals of
+        scores, one per row of the table and false-alarm rate.
 
         summaries : results of `summarise` for all shards
         """
@@ -245,7 +251,7 @@ class ShardedEvaluation:
         ]
 
     def _rows(self) -> dict[str, tuple[str, ...]]:
-        """Return the kinds of non-targets that each row of the table counts, by name of the row."""
+        """Return {row of the table: kinds of non-targets in it}: a row per kind, and ``Total``."""
         return {**{kind: (kind,) for kind in self.others}, TOTAL: tuple(self.others)}
 
     def add_counts(self, shards: Iterable[CellCounts]) -> Evaluation:
@@ -271,7 +277,7 @@ class ShardedEvaluation:
             ]
             size = sum(self.sizes[name] for name in kinds)
             cost = sum(self._cost[name] * (self.sizes[name] / size) for name in kinds)
-            others = _counted(self.cuts, cells, points, cost)
+            others = _weighted_scores(self.cuts, cells, points, cost)
             curves[kind] = Curve(target_scores, others)
         sizes = {
             kind: sum(self.sizes[name] for name in kinds) for kind, kinds in self._rows().items()
@@ -311,11 +317,11 @@ def _bracket(kinds: tuple[str, ...], far: float, sketches: Sequence[Sketch]) -> 
 
 
 def _threshold_points(bracket: Bracket, shards: Sequence[Inside]) -> list[tuple[float, int, int]]:
-    """Return (score, number of scores below it, number of scores up to it) for the two scores around a threshold.
+    """Return the highest score of non-targets below a threshold, and the next higher score, if any.
 
-    They are the highest rejected score and the next higher score, if there is one.
-
+    bracket : interval that contains the first of these scores
     shards : scores of each shard inside and next to the bracket
+    return : (score, number of lower scores, number of scores up to and including it) of each
     """
     below = sum(inside.below for inside in shards)
     scores = np.sort(np.concatenate([inside.scores for inside in shards]))
@@ -333,10 +339,12 @@ def _threshold_points(bracket: Bracket, shards: Sequence[Inside]) -> list[tuple[
     return points
 
 
-def _counted(
+def _weighted_scores(
     cuts: FloatArray, cells: Counts, points: Sequence[tuple[float, int, int]], cost: float
 ) -> CountedScores:
-    """Return weighted scores that have the same numbers of scores below each cut and point as the non-targets.
+    """Return weighted scores in place of the non-targets, which give the same error rates.
+
+    At each cut and each point, their total weight below it is the number of non-targets below it.
 
     cuts : ascending scores
     cells : number of non-targets in each cell between cuts, see `CellCounts`

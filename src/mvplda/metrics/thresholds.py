@@ -327,7 +327,7 @@ def identification_curve(scores: ArrayLike, targets: ArrayLike, searches: ArrayL
     ----------
     scores : (n,) scores of the trials
     targets : (n,) whether profile and test are of the same speaker
-    searches : (n,) test of each trial
+    searches : (n,) id of the test of each trial; trials with the same test are one search
 
     Returns
     -------
@@ -350,8 +350,8 @@ def identification_curve(scores: ArrayLike, targets: ArrayLike, searches: ArrayL
     is_enrolled = np.isin(np.arange(best.shape[1]), test[same])
     if is_enrolled.all() or not is_enrolled.any():
         raise DataError(
-            f"{is_enrolled.sum()} of {len(is_enrolled)} searches are of enrolled people: FNIR needs such searches, "
-            "FPIR needs searches of people who are not enrolled"
+            f"{is_enrolled.sum()} of {len(is_enrolled)} searches are of enrolled people: pass some "
+            "of enrolled people, for the FNIR, and some of others, for the FPIR"
         )
     best_nontarget, best_target = best
     # The right profile must score higher than all others, at any threshold.
@@ -377,7 +377,8 @@ def transactions(
     Returns
     -------
     rows : index of the first trial of each transaction
-    best : highest score among its attempts, which reaches a threshold if one of them does
+    best : highest score among the attempts of each transaction; the transaction is accepted at a
+        threshold if this score reaches it
 
     Examples
     --------
@@ -387,14 +388,15 @@ def transactions(
     ([0, 2], [2.0, 0.5])
     """
     if most < 1:
-        raise ParameterError(f"expected at least one attempt per transaction; got {most}")
+        raise ParameterError(f"most must be at least 1 attempt per transaction; got {most}")
     array = np.asarray(scores)
     codes = np.stack([Coded.of(labels).codes for labels in (profiles, attempts_of)])
     _, rows, transaction = np.unique(codes, axis=1, return_index=True, return_inverse=True)
     kind = Coded.of(kinds).codes
     if (kind != kind[rows][transaction]).any():
         raise DataError(
-            "a transaction has attempts of several kinds: all its attempts must be by one person for one profile"
+            "a transaction has attempts of several kinds: give one transaction only attempts by one "
+            "person for one profile"
         )
     # Number the attempts of each transaction in their order.
     order = np.argsort(transaction, kind="stable")
