@@ -158,7 +158,8 @@ class BaseScorer(Persistent):
         is_odd = ~np.isfinite(to_host(y.sum(1)))
         if is_odd.any():
             raise DataError(
-                f"Input X contains NaN or infinity, first in row {np.flatnonzero(is_odd)[0]}"
+                f"Input X contains NaN or infinity, first in row {np.flatnonzero(is_odd)[0]}: "
+                "leave these vectors out"
             )
         return y
 
@@ -169,10 +170,10 @@ class BaseScorer(Persistent):
         raise NotImplementedError
 
     def components(self) -> Sequence[tuple[BaseScorer, tuple[int, int]]]:
-        """Return the scorers that this scorer combines, each with (start, stop) of its dimensions of the vectors.
+        """Return the scorers that this scorer combines; empty for a scorer that combines none.
 
-        The evidence of the components is joined column by column. Empty for a scorer without
-        components.
+        Each comes with (start, stop), the range of the columns of a vector that it takes. The
+        evidence of the combined scorer has the columns of all components, side by side.
         """
         return ()
 
@@ -181,20 +182,26 @@ class BaseScorer(Persistent):
         raise NotImplementedError
 
     def pair_terms_with_known(self, views: Sequence[str]) -> PairTerms:
-        """Return pair terms (log-ratios) that use the training classes of these views; by default
-        those of `pair_terms`.
+        """Return pair terms (log-ratios) in which the classes of these views are known classes.
+
+        Scorers that do not override this method return their `pair_terms`.
+
+        views : views of the question's `known`; a test has one of their known classes
         """
         return self.pair_terms()
 
     def published_pair_terms(self) -> PairTerms:
         """Return the pair terms (log-ratios) of the paper's scoring, for ``scoring="paper"``."""
-        raise ParameterError("scoring='paper' requires a model with two views")
+        raise ParameterError(
+            f"scoring='paper' requires a MultiviewPLDA with two views; a {type(self).__name__} "
+            "does not support it: use scoring='exact'"
+        )
 
     def known_names(self, view: str) -> Names:
-        """Return the names of a view's known classes (``known=``), in the order of their numbers.
+        """Return the names (classes,) of the classes that questions with ``known=`` use for a view.
 
-        Empty if classes become known by enrolment and none is enrolled yet. `LabelError` if the
-        scorer never has known classes of this view.
+        They are training classes, or for some scorers the enrolled classes; empty before the first
+        enrolment. Raise `LabelError` if the scorer has no known classes of this view.
         """
         raise LabelError(
             f"this {type(self).__name__} has no known classes of view {view!r}: leave the view out of known="
@@ -215,7 +222,7 @@ class BaseScorer(Persistent):
         check_finite(self, self.llr(profiles, profiles))
 
     def typical_vectors(self) -> Array:
-        """Return two vectors at the mean and scale of the training data, (2, width_in), for the check of files."""
+        """Return two vectors (2, width_in) that `check_state` scores, if possible like training data."""
         return ordinary_vectors(self.width_in)
 
     def typical_evidence(self) -> AnyArray:
@@ -249,10 +256,10 @@ class BaseScorer(Persistent):
         ----------
         X : array or torch tensor (n, D)
         ids : (n,) profile of each vector; None: one profile per vector
-        labels : {view: (n,) labels} of some views, for profiles with several classes, such as a
-            speaker enrolled with several phrases. If both sides of a trial have labels, different
-            labels are different classes. In views without labels all vectors of a profile have the
-            same class
+        labels : {view: (n,) labels} of the views in which a profile has several classes, such as
+            the phrases of a speaker. If profile and test have labels in a view, equal labels are
+            the same class and different labels different classes. In views without labels, all
+            vectors of a profile have the same class
         method : "exact" keeps the number of vectors; "average" scores the mean of a profile's
             vectors as one vector
         weights : (n,) positive weights; the noise variance of a vector is that of the model divided
@@ -330,7 +337,7 @@ class BaseScorer(Persistent):
 
         Returns
         -------
-        array or torch tensor (profiles, tests), as the evidence of the two sides
+        array (profiles, tests); a torch tensor if the profiles or tests are tensors
         """
         question = make_question(question, arguments)
         comparison = compare(self, enrol, test, question, dtype, scoring)
@@ -481,8 +488,9 @@ class BaseScorer(Persistent):
     ) -> LogLikelihoods:
         """Return the log-likelihood of each possible hypothesis, relative to the hypothesis "nothing is shared".
 
-        Labels on both sides are claims in the views of `same`, and facts in all others. Priors and
-        countermeasure of the question are not used.
+        If both sides have labels in a view, these decide whether the sides share its class, and
+        only matching hypotheses are possible; but labels in the views of `same` are claims, which
+        may be false. Priors and countermeasure of the question are not used.
 
         Parameters
         ----------

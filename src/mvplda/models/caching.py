@@ -28,9 +28,10 @@ _compared = ContextVar("_compared", default=None)
 
 @contextmanager
 def comparing_once() -> Iterator[None]:
-    """Compare each fitted attribute with its snapshot once in a block, instead of whenever it is read.
+    """Return a context (or decorator) in which a fitted attribute is checked for changes only once.
 
-    For methods that change no attribute. A comparison takes longer than the scoring of a pair.
+    Outside of it, an attribute is compared with its snapshot whenever it is read, which takes
+    longer than scoring a pair. Only for code that changes no fitted attribute.
     """
     if _compared.get() is not None:
         yield
@@ -45,8 +46,8 @@ def comparing_once() -> Iterator[None]:
 class Snapshot:
     """Private copy of a fitted attribute, or of one view's array in it, as part of cache keys.
 
-    Snapshots are compared by identity: after a change of the attribute, the new snapshot is a new
-    key.
+    Snapshots are compared by identity. After a change of the attribute, `ScorerCache.snapshot`
+    returns a new snapshot, so that values cached under the old one are computed again.
     """
 
     def __init__(self, content: Any) -> None:
@@ -83,8 +84,9 @@ class ScorerCache:
         return snapshot
 
     def get(self, name: Hashable, key: object, compute: Callable[[], V]) -> V:
-        """Return the cached value of this name; compute it if it is missing or if its key has changed.
+        """Return the value cached under a name; compute it if it is missing or its key has changed.
 
+        name : name of the value; only its latest key and value are stored
         key : everything on which the value depends, in tuples of immutable values
         compute : function that returns the value
         """

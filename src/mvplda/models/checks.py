@@ -30,7 +30,7 @@ def require_labels(y: Labels | None) -> dict[str, Names]:
 
 
 def concatenate_columns(blocks: Sequence[AnyArray]) -> AnyArray:
-    """Return one array with the columns of all blocks, which have equally many rows."""
+    """Return one array (n, columns) with the columns of all blocks, arrays with n rows each."""
     joined: AnyArray = namespace(blocks[0]).concatenate(blocks, 1)
     return joined
 

@@ -49,15 +49,15 @@ class Committee(BaseScorer, BaseEstimator):
 
     An expert has one weight per view. It also has a joint weight, for its evidence about several
     views together beyond its evidence about each alone. So an extractor of phrases may have a large
-    weight for the phrase and a small one for the speaker. With all weights 1 a committee is one
-    model whose loadings have a block per expert.
+    weight for the phrase and a small one for the speaker. A committee with all weights 1 is
+    equivalent to one model in which the experts' vectors are independent, given the classes.
 
     Experts of similar extractors repeat the same evidence, and experts with few training classes
     are overconfident. So weights are learnt from held-out classes, by logistic regression over
     hypotheses with a small outlier probability. The calibration of a bundle adds the outlier
-    probability of recordings in use (`mvplda.training.calibrate_on_held_out`). A score that is not
-    a likelihood ratio, such as the cosine, may be an expert: its weight turns it into one. It
-    counts for hypotheses that share all its views.
+    probability of recordings in use (`mvplda.training.calibrate_on_held_out`). A scorer without
+    likelihood ratios, such as the cosine, can be an expert too: its weight scales its score to
+    likelihood ratios, which support the hypotheses in which all views of this expert are the same.
 
     Parameters
     ----------
@@ -190,7 +190,8 @@ class Committee(BaseScorer, BaseEstimator):
             raise ParameterError("experts is empty: pass at least one expert, {name: scorer}")
         if self.weights not in ("learnt", None) and not isinstance(self.weights, Mapping):
             raise ParameterError(
-                f"weights must be 'learnt', a dict of weights, or None; got {self.weights!r}"
+                "weights must be 'learnt', a dict {expert: weight, or {view or 'together': weight}}, or "
+                f"None; got {self.weights!r}"
             )
         if not isinstance(self.known, Iterable):
             raise ParameterError(f"known must be a list of views; got {self.known!r}")
@@ -276,15 +277,17 @@ class Committee(BaseScorer, BaseEstimator):
     def _term_evidence(
         self, profiles: Profiles, tests: FloatArray, question: Question, pairs: IntArray
     ) -> Array:
-        """Return the log-likelihoods of hypotheses by each weighted term alone, (trials, hypotheses, terms).
+        """Return the log-likelihoods of hypotheses by one weighted term alone, for each term.
 
-        If training classes are known, each term is summed over the classes of a test on its own,
-        whereas the committee sums the product of all terms.
+        If classes are known, the class of a test is averaged out for each term separately. The
+        committee averages over it once, for the weighted sum of all terms; so the results of the
+        terms do not add up to its log-likelihoods.
 
         profiles : enrolled profiles
         tests : (tests, D) vectors
         question : question with the known views
         pairs : (trials, 2) numbers of profile and test
+        return : (trials, hypotheses, terms), terms in the order of `_all_terms`
         """
         comparison = compare(self, profiles, tests, question, np.float64, every=True)
         hypotheses = comparison.ratio.hypotheses
@@ -328,7 +331,10 @@ class Committee(BaseScorer, BaseEstimator):
     # -- evidence and pair terms ----------------------------------------------------
 
     def project(self, vectors: AnyArray) -> AnyArray:
-        """Return the evidence of all experts, side by side."""
+        """Return the evidence of all experts, side by side: (n, sum of their numbers of columns).
+
+        vectors : (n, D) checked vectors; each expert takes its columns
+        """
         evidence = [
             expert.evidence(vectors[:, slice(*columns)]) for expert, columns in self.components()
         ]
@@ -458,7 +464,7 @@ class Committee(BaseScorer, BaseEstimator):
             if not 0 <= start < stop <= self.width_ or expert.width_in != stop - start:
                 raise DataError(
                     f"expert {name!r} of the file takes {expert.width_in} columns, but the committee gives it columns "
-                    f"{start} to {stop} of {self.width_}"
+                    f"{start} to {stop} of {self.width_}: the file is damaged"
                 )
         super().check_state()
 

@@ -31,7 +31,8 @@ class CosineScorer(BaseScorer, BaseEstimator):
     """Cosine of the angle between the mean of a profile and a test vector.
 
     Has the same methods as `MultiviewPLDA`. The score is a similarity, not a log-likelihood ratio:
-    calibrate it. It counts for hypotheses that share all its views.
+    calibrate it. It takes the place of the log-likelihood of hypotheses in which all `views` are
+    the same; other hypotheses have the score 0.
 
     Parameters
     ----------
@@ -117,7 +118,7 @@ def unit_length(total: AnyArray, count: float) -> AnyArray:
     """Return vectors scaled to length 1, (n, D); zero vectors stay zero.
 
     total : (n, D) sums of vectors
-    count : number of vectors per sum; not needed for the direction
+    count : number of vectors per sum; ignored, because it does not change the direction
     """
     # the mean and the sum of a profile have the same direction
     length = row_products(total, total) ** 0.5

@@ -42,9 +42,11 @@ class Deployable(ABC):
     def near_matches(
         self, enrol: Profiles, test: Profiles, pairs: IntArray | None, views: Sequence[str]
     ) -> NearMatches | None:
-        """Return near-match evidence per trial in one of `views`; None if the scorer does not model near matches.
+        """Return evidence that a trial is a near match, such as a phrase with one other word.
 
-        enrol, test : the two sides
+        Return None if the scorer does not model near matches in any of `views`.
+
+        enrol, test : profiles, and tests as profiles
         pairs : (n, 2) row of a profile and row of a test; None: all pairs
         views : views in which near matches are possible
         """
@@ -53,19 +55,22 @@ class Deployable(ABC):
     def evidence_measures(
         self, enrol: Profiles, test: Profiles, pairs: IntArray | None
     ) -> dict[str, Array] | None:
-        """Return amounts of evidence per trial, such as log seconds of speech; None if the scorer has none.
+        """Return measures of how much information each trial has, such as log seconds of speech.
 
-        enrol, test : the two sides
+        Calibrations use them: LLRs of short recordings are less reliable.
+
+        enrol, test : profiles, and tests as profiles
         pairs : (n, 2) row of a profile and row of a test; None: all pairs
-        return : {name: (profiles, tests), or (n,) for pairs}; a larger number means more evidence
+        return : {name: (profiles, tests), or (n,) for pairs}, larger for more information; None if
+            the scorer has no such measures
         """
         return None
 
     def nearest_classes(self, view: str) -> IntArray | None:
-        """Return the k most similar known classes of each known class, (classes, k).
+        """Return the numbers of the k most similar known classes of each known class, (classes, k).
 
-        If a claimed class is false, only these are considered in its place. None: all other known
-        classes are.
+        If a claim of a class is false, the true class is assumed to be one of these. None: it may
+        be any other known class.
         """
         return None
 
@@ -83,10 +88,11 @@ def domain_as_prior(scorer: BaseScorer) -> BaseScorer:
 def find_evidence_measures(
     scorer: BaseScorer, enrol: Profiles, test: Profiles, pairs: IntArray | None
 ) -> dict[str, Array] | None:
-    """Return the amounts of evidence by a scorer, or by the first of its components that measures
-    them; None: none does.
+    """Return the `evidence_measures` of a scorer, or of the first of its components that has any.
 
-    enrol, test : the two sides
+    Return None if neither the scorer nor a component has evidence measures.
+
+    enrol, test : profiles, and tests as profiles
     pairs : (n, 2) row of a profile and row of a test; None: all pairs
     """
     scorer = getattr(scorer, "fitted_scorer", scorer)
@@ -106,10 +112,11 @@ def find_near_matches(
     pairs: IntArray | None,
     views: Sequence[str],
 ) -> NearMatches | None:
-    """Return near-match evidence by a scorer, or by the first of its components that models near
-    matches; None: none does.
+    """Return the `near_matches` of a scorer, or of the first of its components that models them.
 
-    enrol, test : the two sides
+    Return None if neither the scorer nor a component models near matches.
+
+    enrol, test : profiles, and tests as profiles
     pairs : (n, 2) row of a profile and row of a test; None: all pairs
     views : views in which near matches are possible
     """
@@ -126,7 +133,10 @@ def find_near_matches(
 def _component_profiles(
     scorer: BaseScorer, enrol: Profiles, test: Profiles
 ) -> Iterator[tuple[BaseScorer, Profiles, Profiles]]:
-    """Yield each component of a scorer, with both sides restricted to its columns of the evidence."""
+    """Yield (component, profiles, tests) per component of a scorer.
+
+    Profiles and tests have only the component's columns of the evidence.
+    """
     stop = 0
     for component, _ in scorer.components():
         columns = slice(stop, stop + component.width_out)
@@ -208,7 +218,10 @@ def has_known_classes(profiles: Profiles, view: str, names: Names) -> BoolArray:
 
 
 class AdaptedExpert:
-    """Expert of a committee made of a fitted scorer; `fit` only adapts the scorer to the domain of the vectors."""
+    """Expert of a committee that is already fitted to other data.
+
+    `fit` does not train it: it returns the scorer adapted to the domain of the vectors.
+    """
 
     def __init__(self, model: BaseScorer) -> None:
         self.model = model

@@ -25,14 +25,14 @@ determining the weights.
 
 
 def weigh_experts(evidence: Array, truth: IntArray) -> tuple[Array, float]:
-    """Return the weights of terms that minimise the cost of held-out trials.
+    """Return the weights of the experts' terms that minimise the cost of held-out trials.
 
     The cost is the mean over trials of -log((1 - d) posterior of the true hypothesis + d /
-    hypotheses), with d the outlier probability. All hypotheses that occur have the same total
-    weight. A hypothesis that does not occur, such as "same speaker, other phrase" if each speaker
-    has one phrase, is left out: evidence for it would count as an error. There are no constants: an
-    extractor may have been trained on the held-out speakers, and constants fitted to them would be
-    wrong for other speakers.
+    hypotheses), with d the outlier probability, plus a small penalty on squared weights. All
+    hypotheses that occur have the same total weight. A hypothesis that does not occur, such as
+    "same speaker, other phrase" if each speaker has one phrase, is left out: evidence for it would
+    count as an error. The regression has no intercept: an extractor may have been trained on the
+    held-out speakers, and an intercept fitted to them would be wrong for other speakers.
 
     Parameters
     ----------
@@ -41,8 +41,8 @@ def weigh_experts(evidence: Array, truth: IntArray) -> tuple[Array, float]:
 
     Returns
     -------
-    weights : (terms,)
-    cost : float
+    weights : (terms,) from 0 to `MAX_WEIGHT`
+    cost : minimum of the cost
     """
     occurring, truth = np.unique(truth, return_inverse=True)
     if len(occurring) < evidence.shape[1]:
@@ -59,7 +59,10 @@ def weigh_experts(evidence: Array, truth: IntArray) -> tuple[Array, float]:
     rows = np.arange(n)
 
     def cost(theta: Array) -> tuple[float, Array]:
-        """Return the cost and its gradient at weights theta (terms,), relative to the size of each term's evidence."""
+        """Return the cost, and its gradient (terms,), at scaled weights.
+
+        theta : (terms,) weight of each term times the root mean square of its evidence
+        """
         logs = (scaled_evidence @ theta).reshape(n, n_hypotheses)
         posterior = np.exp(logs - logs.max(axis=1, keepdims=True))
         posterior /= posterior.sum(axis=1, keepdims=True)

@@ -33,7 +33,8 @@ TRIALS = 20_000
 class HeldOutTrials:
     """Enrolments, tests and trials among the held-out speakers of one fold.
 
-    hypotheses : hypothesis (shared views) of each kind of trial: all views first, none last
+    hypotheses : hypothesis of each kind of trial, as a tuple of the views that are the same; the
+        first has all views, the last none
     train : (n,) mask of the vectors of all other speakers
     enrol : (e,) rows of the enrolment vectors, profile after profile
     ids : (e,) profile number of each enrolment vector, from 0
@@ -142,13 +143,15 @@ def _trials(
     most_tests: int | None,
     most_trials: int | None,
 ) -> HeldOutTrials:
-    """Return trials of all kinds between enrolled profiles and tests that are drawn from candidates.
+    """Return the trials of a fold: a random choice of tests, and of their pairs with all profiles.
 
     train : (n,) mask of the training vectors
     enrolled : rows of the enrolment vectors
     ids : their profile numbers
-    candidates : rows of possible test vectors
+    candidates : rows of the vectors from which at most `most_tests` tests are drawn
     codes : (n, views) class of each vector
+    rng : source of the random choice
+    most_trials : largest number of pairs per kind of trial; None: no limit
     """
     tests = np.sort(rng.permutation(candidates)[:most_tests])
     profiles = enrolled[np.unique(ids, return_index=True)[1]]

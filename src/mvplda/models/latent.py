@@ -48,7 +48,8 @@ CLASS_ATTRIBUTES = ("classes_", "class_means_", "class_covariances_")
 class LatentScorer(BaseScorer, TransformerMixin):
     """Base class of scorers with the model ``x = mean + sum_k loadings[k] @ z_k + noise``.
 
-    A subclass, such as `MultiviewPLDA`, has the settings and estimates the parameters.
+    ``x`` is a vector, and ``z_k`` the latent vector of its class in view k, standard normal. A
+    subclass, such as `MultiviewPLDA`, has the settings and estimates the parameters.
     """
 
     n_features_in_: int
@@ -61,7 +62,9 @@ class LatentScorer(BaseScorer, TransformerMixin):
     class_covariances_ = FittedArrays[dict[str, Array]]()
 
     def transform(self, X: ArrayLike) -> Array:
-        """Return posterior means of the latents of each vector on its own.
+        """Return the posterior means of the latent vectors of all views.
+
+        Each vector is used on its own; vectors of the same class are not pooled.
 
         Parameters
         ----------
@@ -69,7 +72,7 @@ class LatentScorer(BaseScorer, TransformerMixin):
 
         Returns
         -------
-        (n, sum of ranks) array, one view after the other
+        array (n, sum of ranks), the columns of one view after those of the other
         """
         check_is_fitted(self, "mean_")
         X = checked_vectors(self, X, reset=False)
@@ -156,7 +159,10 @@ class LatentScorer(BaseScorer, TransformerMixin):
 
     def published_pair_terms(self) -> LatentTerms:
         if len(self.views_) != 2 or any(":" in view for view in self.views_):
-            raise ParameterError("scoring='paper' requires two views without interaction")
+            raise ParameterError(
+                "scoring='paper' requires two views without interaction; this model has "
+                f"{list(self.views_)}: use scoring='exact'"
+            )
         return self.pair_terms().as_published()
 
     @property
@@ -194,7 +200,7 @@ class LatentScorer(BaseScorer, TransformerMixin):
         return self.classes_[view]
 
     def _parameter_snapshots(self) -> tuple[Snapshot, ...]:
-        """Return snapshots of mean, loadings and noise, which are new objects only after a change."""
+        """Return snapshots of mean, loadings and noise: the same objects until they change."""
         attributes = vars(self)
         if "mean_" not in attributes:
             check_is_fitted(self, "mean_")
@@ -276,8 +282,8 @@ class LatentScorer(BaseScorer, TransformerMixin):
             # class means are those of standard normal latents
             if np.abs(means).max(initial=0.0) > MAX_CLASS_MEAN:
                 raise DataError(
-                    f"class_means_ of view {view!r} must be at most {MAX_CLASS_MEAN:g} in size; got "
-                    f"{np.abs(means).max():g}"
+                    f"class_means_ of view {view!r} must lie between {-MAX_CLASS_MEAN:g} and {MAX_CLASS_MEAN:g}; "
+                    f"got {means.min():g} to {means.max():g}"
                 )
         super().check_state()
 
@@ -288,7 +294,7 @@ class LatentScorer(BaseScorer, TransformerMixin):
 
 
 def are_definite(covariances: Array) -> bool:
-    """Return whether all of (n, r, r) covariances are positive definite."""
+    """Return whether all covariance matrices (n, r, r) are positive definite."""
     try:
         np.linalg.cholesky(covariances)
     except np.linalg.LinAlgError:

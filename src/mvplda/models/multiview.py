@@ -89,8 +89,9 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         Lower limit of each noise variance, as a fraction of its dimension's variance. For (nearly)
         constant dimensions it is a fraction of the median variance, so that they have no effect.
     algorithm : {"exact", "paper"}
-        ``"paper"`` is the EM published in arXiv 1704.06061, for comparison. Both refuse designs
-        with a dense system that is too large: two crossed views with thousands of classes each.
+        ``"paper"`` is the EM published in arXiv 1704.06061, for comparison. Both raise
+        `DesignTooLargeError` if the equations of the latents do not fit in memory, for example for
+        two crossed views with thousands of classes each.
     init : {"moments", "random"}
         Starting point of EM: moments of the data, or random loadings.
     max_iter : int
@@ -98,8 +99,8 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
     tol : float
         EM stops when the objective gains less than `tol` nats per vector.
     random_state : int, numpy.random.Generator, RandomState or None
-        Source of a random start. A start from moments draws a few numbers too; they are fixed if
-        this is None.
+        Source of random numbers for the start of EM. ``init="moments"`` needs a few too; with None
+        these are the same in every fit.
     callback : callable or None
         Called after every iteration with an `Iteration`.
     verbose : int
@@ -259,7 +260,8 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         views = tuple(view_ranks)
         if self.algorithm == "paper" and (len(views) > 2 or any(":" in v for v in views)):
             raise ParameterError(
-                f"algorithm='paper' requires one or two views without interaction; got {list(views)}"
+                f"algorithm='paper' requires one or two views without interaction; got {list(views)}: "
+                "use algorithm='exact'"
             )
         kind = PRIORS[self.prior]
         sums = statistics.for_views(views, self._second_moment(), device)
@@ -397,7 +399,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         return model
 
     def _forget_fit(self) -> None:
-        """Reset the attributes of a fit, for a model that was built from given parameters."""
+        """Set the attributes that `fit` sets to empty values, for a model of given parameters."""
         self.__dict__.pop("_fitted", None)
         self.log_likelihoods_ = np.empty(0)
         self.objectives_ = np.empty(0)
@@ -437,7 +439,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
             self._settle()
 
     def _settle(self) -> None:
-        """Compute all pending results of the fit, so that the sums of the training data can be released."""
+        """Compute the attributes that are still to be computed, and free the training sums."""
         getattr(self, "class_covariances_", None)
 
     @cached_property
@@ -447,7 +449,10 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
 
     @cached_property
     def objectives_(self) -> Array:
-        """Log-likelihood plus log prior density, up to a constant, at the same points, (iterations + 1,)."""
+        """Objective of EM before every iteration and at the end, (iterations + 1,).
+
+        It is the log-likelihood plus the log prior density, up to a constant.
+        """
         return self._fitted.objectives
 
     def _compute_class_means(self) -> dict[str, Array]:
@@ -478,7 +483,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         return encode_labels(y, None if self.views is None else tuple(self.views))
 
     def _ranks(self, views: Views) -> Ranks:
-        """Return the requested rank of each view, {view: rank or None}."""
+        """Return the rank of each view in the settings, {view: rank, or None for the largest}."""
         return requested_ranks(self.views) or dict.fromkeys(views)
 
     def _second_moment(self) -> SecondMoment:
@@ -488,7 +493,7 @@ class MultiviewPLDA(LatentScorer, BaseEstimator):
         return "full" if PRIORS[self.prior].full_rank else self.noise
 
     def _vectors(self, X: ArrayLike, *, reset: bool) -> AnyArray:
-        """Return checked vectors as an array, or as a tensor on its device.
+        """Return checked vectors (n, D): an array, or if `X` is a tensor, a tensor on its device.
 
         reset : True in a fit, which sets the number of dimensions; False compares with it
         """

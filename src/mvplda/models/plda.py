@@ -1,4 +1,4 @@
-"""PLDA (probabilistic linear discriminant analysis) of one view: `MultiviewPLDA` with plain labels."""
+"""PLDA (probabilistic linear discriminant analysis): `MultiviewPLDA` with a single view."""
 
 # mypy: disable-error-code="no-any-return"
 

@@ -95,7 +95,8 @@ def prior_strengths(
     for name, value in strengths.items():
         if name not in names:
             raise ParameterError(
-                f"prior_strength has no component {name!r}; expected {list(names)}"
+                f"prior_strength has a strength for {name!r}, which is not a view of the model; "
+                f"expected some of {list(names)}"
             )
         if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
             raise ParameterError(

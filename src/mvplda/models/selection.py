@@ -71,16 +71,16 @@ ITERATIONS = 5
 class ModelCandidate:
     """Settings of a `MultiviewPLDA`, and their loss on held-out trials.
 
-    structure : "combined": the combined label is the only view; "views": all labels are views;
-        "interaction": these views and their interaction
+    structure : "views": each label is a view; "interaction": these views and their interaction;
+        "combined": a single view, whose classes are the combinations of labels
     noise : "full", "diagonal", or "prior": full with isotropic priors of all covariances
     ranks : {view: rank}; None with a prior, which makes all ranks full
     prior_strength : strength of the prior; None without a prior
     loss : in bits, see `select_model`
     standard_error : standard error of the loss over held-out speakers
-    influence : (speakers,) contribution of each held-out speaker to the deviation of the loss. The
-        standard error of the difference of two losses is the norm of the difference of their
-        influences
+    influence : (speakers,) effect of each held-out speaker's trials on the loss. Its norm is the
+        standard error of the loss; for the difference of two candidates' losses, the norm of the
+        difference of their influences
     """
 
     structure: str
@@ -141,7 +141,7 @@ def select_model(
     The loss is the minimum Cllr (bits) of "same in every view?", averaged over the kinds of
     non-targets. For speakers and phrases these are target speakers with another phrase, and
     impostors with the right or another phrase. Ranks are searched view by view, in the direction in
-    which the loss falls. The result depends on nothing but the arguments.
+    which the loss falls. Equal arguments give equal results.
 
     Parameters
     ----------
@@ -186,10 +186,10 @@ def select_model(
 
 
 def best_candidate(table: Sequence[ModelCandidate]) -> ModelCandidate:
-    """Return the best candidate of a table that is sorted by loss.
+    """Return the best candidate of a table that is sorted by loss, lowest first.
 
-    If the first has an interaction whose gain could be due to chance (`gains`), it is the first
-    without interaction.
+    This is the first candidate without interaction, unless one with interaction is the first in
+    the table and its loss is lower by at least two standard errors (`gains`).
     """
     best = table[0]
     simpler = [candidate for candidate in table if candidate.structure != "interaction"]
@@ -205,7 +205,12 @@ def gains(candidate: ModelCandidate, other: ModelCandidate) -> bool:
 
 
 def _check_choice(name: str, chosen: Sequence[str] | None, allowed: Sequence[str]) -> Sequence[str]:
-    """Return the chosen values of an argument, all allowed ones for None; raise `ParameterError` for others."""
+    """Return the values of an argument; `allowed` for None.
+
+    Raise `ParameterError` unless they are a list of some of the values `allowed`.
+
+    name : name of the argument, for the message
+    """
     if chosen is None:
         return allowed
     if not chosen or isinstance(chosen, str) or not set(chosen) <= set(allowed):
@@ -321,12 +326,15 @@ class _Search:
         self.folds = [_Fold(X, labels, every_view, trials, preprocessing) for trials in fold_trials]
 
     def compare_strengths(self, structure: str, strengths: Sequence[float]) -> None:
-        """Assess candidates with a prior of each strength."""
+        """Assess one candidate of a structure per strength of the isotropic prior."""
         for strength in strengths:
             self.assess(structure, "prior", dict.fromkeys(self.views[structure]), strength)
 
     def climb(self, structure: str, noise: str, ranks: Sequence[int] | None) -> None:
-        """Assess candidates with other ranks, view by view, going to higher or lower ranks as long as the loss falls.
+        """Search the ranks with the lowest loss for a structure and a noise, and assess them.
+
+        From the ranks `first_rank`, the rank of one view at a time is raised, or else lowered, as
+        long as the loss falls.
 
         ranks : ranks to compare; None: the default grid
         """
@@ -402,8 +410,10 @@ class _Search:
 
 
 def held_out_loss(scores: Array, kinds: IntArray, people: IntArray) -> tuple[float, Array]:
-    """Return the minimum Cllr averaged over the kinds of non-targets, and the influence of each
-    speaker on it, (speakers,).
+    """Return the minimum Cllr, averaged over the kinds of non-targets, and its influences.
+
+    The influence of a speaker, (speakers,), is the effect of the speaker's trials on the result,
+    see `ModelCandidate`.
 
     Parameters
     ----------
@@ -434,8 +444,13 @@ def held_out_loss(scores: Array, kinds: IntArray, people: IntArray) -> tuple[flo
 
 
 def _least_costs(scores: Array, is_target: BoolArray) -> tuple[float, Array]:
-    """Return the minimum Cllr, and each trial's weighted cost minus the mean cost of its side
-    (targets or non-targets), (n,).
+    """Return the minimum Cllr, and the deviation of each trial (n,) from the mean cost.
+
+    The deviation is the cost of the trial minus the mean cost of targets or of non-targets, times
+    the weight of the trial.
+
+    scores : (n,)
+    is_target : (n,)
     """
     sizes = np.array([np.count_nonzero(~is_target), np.count_nonzero(is_target)])
     side = is_target.astype(np.int64)

@@ -36,7 +36,11 @@ class TrialSet:
         return (len(self.pairs),)
 
     def of(self, rows: IntArray) -> tuple[TrialSet, slice | IntArray]:
-        """Return the trials of the profiles in these rows, and the index of these trials in arrays of `shape`."""
+        """Return the trials of some profiles, and an index that selects them.
+
+        rows : rows of the profiles
+        return : trials, and an index of their elements in arrays of this object's `shape`
+        """
         if len(rows) == len(self.profiles):
             return self, slice(None)
         profiles = self.profiles.take(rows)
@@ -77,7 +81,8 @@ def check_trial_pairs(pairs: ArrayLike, n_enrol: int, n_test: int) -> IntArray:
         )
     if pairs.min() < 0 or pairs[:, 0].max() >= n_enrol or pairs[:, 1].max() >= n_test:
         raise DataError(
-            f"pairs contains a row outside the {n_enrol} profiles and {n_test} tests: rows of both count from 0"
+            f"pairs must have numbers from 0 to {n_enrol - 1} (profile) and from 0 to {n_test - 1} (test); got "
+            f"{pairs.min(axis=0).tolist()} to {pairs.max(axis=0).tolist()}"
         )
     return np.asarray(pairs, dtype=np.int64)
 
@@ -85,9 +90,9 @@ def check_trial_pairs(pairs: ArrayLike, n_enrol: int, n_test: int) -> IntArray:
 def select_near_matches(
     near_matches: NearMatches | None, indices: slice | IntArray
 ) -> NearMatches | None:
-    """Return near-match evidence of some trials; None if there is none.
+    """Return the near-match evidence of some of its trials; None if `near_matches` is None.
 
-    indices : index of the trials in the evidence's arrays
+    indices : index of these trials in the arrays of `near_matches`
     """
     if near_matches is None:
         return None

@@ -124,7 +124,7 @@ def make_committee(
             chosen = selections[name].chosen if selections and name in selections else None
             if chosen is not None and chosen.noise != "prior":
                 title = f"{name}, {CHOSEN}"
-                chain = _reduction(width if labels is None else _components(width, labels, base))
+                chain = _reduction(width if labels is None else _n_components(width, labels, base))
                 experts[title] = Bundle(chain, chosen.make_model(max_iter=ITERATIONS, tol=0))
                 columns[title] = (start, stop)
         start = stop
@@ -132,7 +132,9 @@ def make_committee(
 
 
 def has_experts(name: str, blocks: Collection[str], point_blocks: Collection[str]) -> bool:
-    """Return whether an extractor gets experts; one with vectors of points in time gets none if there are others.
+    """Return whether an extractor gets experts in a committee.
+
+    An extractor with vectors of points in time gets experts only if it is the only extractor.
 
     name : name of the extractor
     blocks : names of all extractors
@@ -195,7 +197,7 @@ def choose_experts(
             structures=structures,
             noises=("full", "diagonal"),
             enrolment=enrolment,
-            preprocessing=_reduction(_components(width, labels, list(labels))),
+            preprocessing=_reduction(_n_components(width, labels, list(labels))),
             progress=step,
         )
         priors: list[ModelCandidate] = []
@@ -230,14 +232,15 @@ def _prior_chains(width: int, dim: int) -> list[tuple[Pipeline, float]]:
     return [(unit, STRENGTH), (whitened, WHITENED_STRENGTH)]
 
 
-def _components(width: int, labels: Labels, views: Sequence[str]) -> int:
-    """Return the number of principal components of a chosen expert.
+def _n_components(width: int, labels: Labels, views: Sequence[str]) -> int:
+    """Return the number of principal components of the vectors of a third expert.
 
-    A full noise covariance has about as many parameters as the square of this number. It is
-    estimated from the variation within cells (combinations of classes), which has at least twice as
-    many degrees of freedom as components.
+    It is at most `DEFAULT_DIM`, and at most half of the degrees of freedom of the variation within
+    cells (combinations of classes), from which the noise covariance is estimated.
 
     width : number of columns of the extractor
+    labels : labels of the training vectors
+    views : views that define the cells
     """
     cell = ":".join(views)
     table = encode_labels(labels, list(dict.fromkeys([*views, cell])))
@@ -251,8 +254,10 @@ def _reduction(dim: int) -> Pipeline:
 
 
 def selection_card(selections: Mapping[str, Selection]) -> Card:
-    """Return, for a model's card, the chosen candidate per extractor, and (loss, standard error) of
-    all candidates by title.
+    """Return the results of `choose_experts` as an entry of a model's description (`Bundle.card`).
+
+    Per extractor, it has the number of held-out people, the title of the chosen candidate, and a
+    table {title: [loss, standard error]} of all candidates.
     """
     return {
         name: {
@@ -286,9 +291,10 @@ def selection_lines(card: Mapping[str, Any]) -> list[str]:
 
 
 def keep_few_posteriors(committee: Committee, view: str) -> None:
-    """Delete the class covariances of `view` in all experts to save memory.
+    """Delete the class covariances of a view in all experts of a committee, to save memory.
 
-    For views whose classes are new whenever the model is used, such as speakers.
+    They are only needed for known classes. Pass a view whose classes are never known in use, such
+    as the speaker.
     """
     for expert in committee.experts_.values():
         scorer: Any = scorer_of(expert)

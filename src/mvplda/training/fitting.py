@@ -101,8 +101,9 @@ def train(
     calibrator : unfitted calibrator; a copy is fitted for each question. None: a
         `HypothesisCalibrator`
     progress : whether to write a line to standard error per step
-    groups : {speaker: sex}: error rates are also measured for impostors of the same sex, and
-        thresholds hold for them too; None: not distinguished
+    groups : {speaker: sex}: impostors of the same sex and of the other sex are separate kinds of
+        impostors, and thresholds limit the false acceptances of each kind. None: the sex does not
+        matter
 
     Returns
     -------
@@ -113,10 +114,12 @@ def train(
     table = X if hasattr(X, "columns") else vectors
     columns = {view: np.asarray(column) for view, column in labels.items()}
     check_training_data(vectors, columns, needed=needs_labels(model) or bool(folds))
-    if chain is not None and (chain not in CHAINS or model == COMMITTEE or not needs_labels(model)):
+    if chain is not None and chain not in CHAINS:
+        raise ParameterError(f"chain must be one of {list(CHAINS)}; got {chain!r}")
+    if chain is not None and (model == COMMITTEE or not needs_labels(model)):
         raise ParameterError(
-            f"chain must be one of {list(CHAINS)}, for a model other than committee and cosine; got {chain!r} "
-            f"for model {model!r}"
+            f"chain does not apply to model {model!r}: leave out chain={chain!r}, or use "
+            "another model, such as plda"
         )
     if model == COMMITTEE:
         options = {"enrolment": enrolment, **(settings or {})}
@@ -161,7 +164,7 @@ def train_cosine_floor(
 ) -> Bundle:
     """Calibrate the plain mean of cosines, and choose its thresholds as `train` does.
 
-    It is the baseline (floor) of all models: one with more errors is not worth its training.
+    It is the baseline (floor) of all models: do not use a trained model that makes more errors.
 
     Parameters
     ----------

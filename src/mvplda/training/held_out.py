@@ -70,11 +70,11 @@ MAX_FOLD_TESTS, MAX_FOLD_TRIALS = 1000, 10_000
 
 
 class HeldOutEvidence(NamedTuple):
-    """Evidence of trials before calibration.
+    """Inputs of a calibration for n trials.
 
-    logs : {hypothesis: (n,) log-likelihoods}
+    logs : {hypothesis: (n,) uncalibrated log-likelihoods}
     near_matches : near-match evidence; None: the model has none
-    measures : {name: (n,) amounts of evidence}
+    measures : {name: (n,)}, such as log seconds of speech: how much information each trial has
     """
 
     logs: LogLikelihoods
@@ -186,9 +186,9 @@ class HeldOutModels:
         return np.take(agrees, self.truth)
 
     def evidence(self, known: Sequence[str] = ()) -> HeldOutEvidence:
-        """Return the uncalibrated evidence of all trials.
+        """Return the inputs of a calibration for all trials, each by the model of its fold.
 
-        known : views in which each profile claims a known class
+        known : views in which classes are known: each profile claims the class of its labels
         """
 
         def measure(
@@ -295,10 +295,10 @@ class HeldOutModels:
         return points, {"held_out": card}
 
     def _eers(self, scores: HeldOutScores, kinds: Names) -> dict[str, float]:
-        """Return the EER of each kind of impostor.
+        """Return the EER of each kind of impostor, {kind: EER}.
 
-        If a kind differs from the owner in one view, the LLR of this view decides, else the joint
-        LLR.
+        It is measured on the LLRs of the view in which these impostors differ from the owner; on
+        joint LLRs if they differ in several views.
 
         scores : LLRs for one question
         kinds : (trials,) kind of each trial, targets first
@@ -370,10 +370,10 @@ class HeldOutModels:
     def _decisions(
         self, scores: HeldOutScores, accepts: Mapping[str, float], kinds: Names, far: float
     ) -> ThresholdPoint:
-        """Return the error rates of decisions that accept a trial if the LLR of every view reaches its threshold.
+        """Return the error rates if trials are accepted whose LLRs reach the thresholds of all views.
 
-        The result's `threshold` is 0 if no kind of impostor is accepted more often than `far`. Else
-        it is the amount by which all thresholds must rise.
+        The `threshold` of the result is the number that must be added to all thresholds so that no
+        kind of impostor is accepted more often than `far`; 0 if this is the case already.
 
         accepts : {view: threshold}
         kinds, far : see `_point`
@@ -383,10 +383,10 @@ class HeldOutModels:
 
 
 def _rates(point: ThresholdPoint, people: int) -> MeasuredRates:
-    """Return the error rates measured at a threshold; their warning counts all held-out people.
+    """Return the error rates measured at a threshold, in the form of operating points.
 
     point : threshold with its error rates
-    people : number of held-out people
+    people : number of held-out people, named in the warning if they are too few for the rate
     """
     return MeasuredRates(
         far={
@@ -427,8 +427,9 @@ def calibrate_on_held_out(
     calibrator : unfitted calibrator; a copy is fitted for each question. None: a
         `HypothesisCalibrator`
     progress : whether to write progress to standard error
-    groups : {speaker: sex}: error rates are also measured for impostors of the same sex, and
-        thresholds hold for them too; None: not distinguished
+    groups : {speaker: sex}: impostors of the same sex and of the other sex are separate kinds of
+        impostors, and thresholds limit the false acceptances of each kind. None: the sex does not
+        matter
     """
     card = dict(bundle.card or {})
     columns = {view: column for view, column in labels.items() if view in bundle.views}
@@ -499,9 +500,9 @@ def deploy_on_speakers(
     """Adapt a bundle that was trained on other data to the domain of these speakers, and measure
     its error rates on them.
 
-    The speakers of each fold are scored in the domain of the other folds. The calibration of the
-    bundle does not change. Nor do its thresholds if there are fewer than `MIN_THRESHOLD_SPEAKERS`
-    speakers.
+    The speakers of each fold are scored by the bundle adapted to the other folds. The calibration
+    of the bundle is kept. Its thresholds are chosen anew on these speakers if there are at least
+    `MIN_THRESHOLD_SPEAKERS`, else they are kept too.
 
     Parameters
     ----------
