@@ -198,7 +198,9 @@ def test_threshold_from_costs() -> None:
     assert DetectionCost("", 0.5).threshold == 0.0
     assert DetectionCost("", 0.01, 10, 1).threshold == pytest.approx(np.log(0.99 / 0.01 / 10))
     for bad in [(0.0, 1, 1), (0.5, 0, 1), (0.5, 1, -1)]:
-        with pytest.raises(ParameterError, match="must be positive and finite|must lie between 0 and 1"):
+        with pytest.raises(
+            ParameterError, match=r"must be positive and finite|must lie between 0 and 1"
+        ):
             DetectionCost("", *bad)
 
 
