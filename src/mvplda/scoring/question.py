@@ -254,7 +254,7 @@ class Question:
         ratios = np.asarray(self.countermeasure)
         if ratios.shape not in ((), (n_tests,)):
             raise DataError(
-                f"countermeasure= must have one number per test, {(n_tests,)}; got shape {ratios.shape}"
+                f"countermeasure= must have one number per test, shape {(n_tests,)}; got shape {ratios.shape}"
             )
         return np.broadcast_to(ratios, (n_tests,))
 

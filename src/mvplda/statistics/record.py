@@ -324,7 +324,9 @@ class SufficientStatistics(Persistent):
         for column, known in about["classes"].items():
             names = tensors[f"names/{column}"].view(known["dtype"])
             if names.dtype.kind == "U" and (names.view(np.uint32) > MAX_CHARACTER).any():
-                raise ValueError(f"names of {column!r} are not valid text")
+                raise ValueError(
+                    f"class names of {column!r} contain characters outside Unicode: the file is damaged"
+                )
             classes[column] = ViewClasses(names, known["anonymous"])
         for view in views:
             if ":" in view:
