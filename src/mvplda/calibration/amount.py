@@ -335,7 +335,8 @@ class AmountCalibrator(Calibrator):
         ----------
         logs : {hypothesis: log-likelihoods}; must contain the hypothesis of each view alone, such
             as ("speaker",)
-        near_matches : evidence whether each trial is a near match; None: there is none
+        near_matches : evidence whether each trial is a near match, such as a phrase with one word
+            replaced; None: there is none
         measures : {name: values of the trials}; a missing measure gets its typical value in the fit
 
         Returns
@@ -420,8 +421,10 @@ class AmountCalibrator(Calibrator):
         return super().from_state(arrays, {**values, "values": stored})
 
     def check_state(self) -> None:
-        """Raise `DataError` if a loaded calibrator has inconsistent parameters or gives infinite or
-        NaN log-likelihoods.
+        """Check a loaded calibrator.
+
+        Raise `DataError` for inconsistent parameters, and `FileFormatError` if the calibrator
+        returns NaN or infinity.
         """
         _check_numbers(self.slopes_, "slopes_")
         _check_numbers(self.constants_, "constants_")
@@ -461,7 +464,7 @@ class AmountCalibrator(Calibrator):
     def largest_llr(self) -> float:
         """Upper bound of the LLR of one hypothesis against the average of all others.
 
-        It follows from the outlier probability.
+        It is implied by the outlier probability.
         """
         check_is_fitted(self, "slopes_")
         share = self.outlier_probability_ / 2 ** len(self.slopes_)

@@ -95,7 +95,8 @@ class Calibrator(Persistent, Estimator, ABC):
         Parameters
         ----------
         logs : {hypothesis: log-likelihoods}, arrays of one shape
-        near_matches : evidence whether each trial is a near match; None: there is none
+        near_matches : evidence whether each trial is a near match, such as a phrase with one word
+            replaced; None: there is none
         measures : {name: one value per trial}, such as the log of the seconds of speech; None: no
             measures
 
@@ -157,5 +158,5 @@ class Calibrator(Persistent, Estimator, ABC):
         )
 
     def describe(self) -> Json:
-        """Return the settings and the outlier probability as plain values, by name."""
+        """Return the settings and the outlier probability, {name: number or text}."""
         return {**super().describe(), "outlier probability": self.outlier_probability_}

@@ -153,7 +153,8 @@ class HypothesisCalibrator(Calibrator):
         ----------
         logs : {hypothesis: log-likelihoods}; must contain the hypothesis of each view alone, such
             as ("speaker",)
-        near_matches : evidence whether each trial is a near match; None: there is none
+        near_matches : evidence whether each trial is a near match, such as a phrase with one word
+            replaced; None: there is none
         measures : not used
 
         Returns
@@ -204,7 +205,7 @@ class HypothesisCalibrator(Calibrator):
     def largest_llr(self) -> float:
         """Upper bound of the LLR of one hypothesis against the average of all others.
 
-        It follows from the outlier probability.
+        It is implied by the outlier probability.
         """
         check_is_fitted(self, "weights_")
         share = self.outlier_probability_ / len(self.constants_)

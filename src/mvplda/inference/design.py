@@ -135,8 +135,8 @@ class Design:
         ----------
         sums : statistics of the data
         ranks : rank of each view
-        iterations : expected number of E steps; with more of them, Gram matrices are more often
-            worth their cost
+        iterations : expected number of E steps; with many, it pays to compute Gram matrices of the
+            leaf classes first (`per_count_grams`)
 
         Raises
         ------

@@ -221,14 +221,18 @@ class Posterior:
 
     @cached_property
     def sum_zz(self) -> AnyArray:
-        """Sum over vectors of the posterior second moment E[z z'], (r, r); z joins the latents of
-        all views for one vector.
+        """Sum over vectors of the posterior second moment E[z z'], (r, r).
+
+        z joins the latents of all views for one vector.
         """
         return self.covariance_sums[0] + self.squares
 
     @property
     def sum_z(self) -> AnyArray:
-        """Sum over vectors of the posterior mean of z, (r,); z joins the latents of all views for one vector."""
+        """Sum over vectors of the posterior mean E[z], (r,).
+
+        z joins the latents of all views for one vector.
+        """
         return namespace(self.squares).concatenate([s.z for s in self.view_sums])
 
     @property

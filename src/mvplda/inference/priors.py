@@ -107,7 +107,7 @@ class Components:
 
 
 def _root(covariance: AnyArray) -> AnyArray:
-    """Return B (D, rank) with B B' = covariance, columns in descending order of length."""
+    """Return B (D, rank) with B B' = `covariance`; its columns get shorter from left to right."""
     xp = namespace(covariance)
     values, vectors = xp.linalg.eigh((covariance + covariance.T) / 2)
     positive = values > 1e-12 * max(float(values[-1]), 1e-300)

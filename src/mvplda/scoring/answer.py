@@ -111,7 +111,7 @@ class Answer:
         return np.asarray(with_countermeasure(llr, self.countermeasure, self.question.spoof_share))
 
     def _check_shapes(self, shape: tuple[int, ...]) -> None:
-        """Raise `DataError` unless all values per trial have the given shape."""
+        """Raise `DataError` unless all arrays with one value per trial have the given shape."""
         values_by_name: dict[str, AnyArray] = {
             **{f"logs of {hypothesis_name(h)!r}": values for h, values in self.logs.items()},
             **{
@@ -255,7 +255,7 @@ class Answer:
 
     @property
     def views(self) -> Views:
-        """Views that some hypotheses share and others do not."""
+        """Views in which the hypotheses differ: some contain the view, others do not."""
         views = dict.fromkeys(view for h in self.logs for view in h)
         return tuple(view for view in views if not all(view in h for h in self.logs))
 

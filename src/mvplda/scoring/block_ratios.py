@@ -111,7 +111,10 @@ class Comparison:
 
     @property
     def has_names(self) -> bool:
-        """Whether names of classes affect the score."""
+        """Whether names of classes affect the score.
+
+        They do if both sides have labels of a view, or if training classes are used.
+        """
         return bool(self.enrol.names)
 
     def blocks(self) -> Iterator[tuple[GroupSide, GroupSide]]:
@@ -356,7 +359,11 @@ def _assignment_sum(
 
 
 def _split_largest(values: Sequence[AnyArray]) -> tuple[AnyArray, AnyArray]:
-    """Return the elementwise maximum (n,) of k arrays (n,), and the arrays minus this maximum as columns, (n, k)."""
+    """Subtract the elementwise maximum from arrays.
+
+    values : k arrays (n,)
+    return : the maximum (n,), and the arrays minus the maximum as columns, (n, k)
+    """
     xp = namespace(values[0])
     stacked = xp.stack(list(values), 1)
     top = stacked.max(1)

@@ -178,7 +178,7 @@ class GroupSide:
         return SideFactor(values, size)
 
     def _refuse(self, rows: IntArray) -> None:
-        """Raise `DataError`: the profiles in these rows of the group are too far from training data."""
+        """Raise `DataError` about profiles too far from the training data, in these rows."""
         numbers = self.group.profiles[rows]
         examples = ", ".join(f"{i} ({self.profiles.ids[i]!s})" for i in numbers[:3])
         dots = ", ..." if len(rows) > 3 else ""

@@ -154,7 +154,7 @@ class LogRatios:
 
     @property
     def dtype(self) -> str | None:
-        """Name of the type of the factors, such as "float32"; None if the ratios are constants."""
+        """Type of the factors, such as "float32"; None if there are no matrix products."""
         return dtype_name(self.products[0].left) if self.products else None
 
     @property

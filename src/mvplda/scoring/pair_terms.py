@@ -114,7 +114,7 @@ def multiply(x: AnyArray, matrix: Array) -> AnyArray:
 
 
 def row_products(a: AnyArray, b: AnyArray) -> AnyArray:
-    """Return the dot products (n,) of the rows of two (n, m) arrays, without an (n, m) temporary."""
+    """Return the dot products of corresponding rows of two (n, m) arrays, (n,)."""
     return namespace(a).einsum("ij,ij->i", a, b)
 
 

@@ -85,7 +85,10 @@ class Profiles:
         return self.take(np.atleast_1d(np.arange(len(self))[which]))
 
     def select(self, ids: ArrayLike) -> Profiles:
-        """Return the profiles with these ids, in their order; raise `LabelError` for others."""
+        """Return the profiles with these ids, in the order of the ids.
+
+        Raise `LabelError` for an unknown id.
+        """
         return self.take(self.number(ids))
 
     def take(self, numbers: ArrayLike) -> Profiles:

@@ -308,7 +308,7 @@ class Question:
 
 
 class QuestionArguments(TypedDict, total=False):
-    """Keyword arguments of `Question`, which scoring calls accept too."""
+    """Keyword arguments of `Question`; scoring methods accept the same."""
 
     same: str | Iterable[str] | None
     given: Mapping[str, str] | None
@@ -408,7 +408,7 @@ def check_view(view: str, base: Sequence[str], where: str) -> None:
 
 
 def view_names(views: str | Iterable[str]) -> Views:
-    """Return names of views as a tuple; a single name may be a string."""
+    """Return one name of a view, or several names, as a tuple."""
     return (views,) if isinstance(views, str) else tuple(views)
 
 

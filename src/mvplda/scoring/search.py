@@ -248,9 +248,10 @@ class SearchIndex:
     def _bounds(
         self, profiles: Profiles, tests: Profiles
     ) -> Iterator[tuple[ProfileKind, LlrBound, GroupSide, GroupSide]]:
-        """Yield (kind of profile, upper bound of its LLR, group of profiles, group of tests).
+        """Yield (kind of index rows, upper bound of the LLR, group of profiles, group of tests).
 
-        There is one item per cell table of the profiles and per upper bound of their LLR.
+        The profiles of a group have equal cell tables. If their LLR has several upper bounds, there
+        is one item per bound; each bound is a kind of its own. All tests form one group.
         """
         comparison = self._compare(profiles, tests)
         (group,) = comparison.groups(comparison.test)
@@ -294,7 +295,7 @@ def _pair_assignments(
 
 
 def _merge_equal_terms(weighted: Sequence[WeightedAssignment]) -> list[WeightedAssignment]:
-    """Merge the assignments of classes that have equal pair terms; their weights are added up."""
+    """Return the assignments with those that have equal pair terms merged, with summed weights."""
     by_terms: dict[object, list[WeightedAssignment]] = {}
     for w in weighted:
         by_terms.setdefault(tuple(term.key for term in w.terms), []).append(w)

@@ -206,7 +206,7 @@ def union_of_classes(
 
 
 def merge_names(lists: Sequence[Names]) -> tuple[Names, list[IntArray]]:
-    """Return the sorted union of sorted lists of names, and each list's positions in the union."""
+    """Return the sorted union of sorted lists of names, and per list the positions of its names."""
     filled = [names for names in lists if len(names)]
     joined = np.concatenate(filled or lists[:1])
     # With return_index NumPy sorts stably, which merges runs that are sorted already.

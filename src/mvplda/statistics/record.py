@@ -194,7 +194,7 @@ class SufficientStatistics(Persistent):
 
     @property
     def second_moment(self) -> SecondMoment:
-        """Kind of second moments: "full" matrix or "diagonal"."""
+        """Form of `scatter`: "full" for a matrix, "diagonal" for its diagonal only."""
         return "full" if self.scatter.ndim == 2 else "diagonal"
 
     def __add__(self, other: SufficientStatistics) -> SufficientStatistics:
