@@ -560,7 +560,7 @@ class Bundle(BaseScorer, Estimator):
 
 
 def _only_undeployed(entries: Mapping[str, V] | None) -> dict[str, V]:
-    """Return the entries for `Bundle.paired`: keys end in ``|undeployed``, which is removed.
+    """Return the entries whose keys end in ``|undeployed``, for `Bundle.paired`, without this ending.
 
     entries : calibrations or operating points by question key
     """
@@ -573,7 +573,7 @@ def _only_undeployed(entries: Mapping[str, V] | None) -> dict[str, V]:
 
 
 def _without_undeployed(entries: Mapping[str, V] | None) -> dict[str, V] | None:
-    """Return the entries except those for `Bundle.paired`, with keys that end in ``|undeployed``.
+    """Return the entries whose keys do not end in ``|undeployed``, the ending for `Bundle.paired`.
 
     entries : calibrations or operating points by question key
     """

@@ -53,12 +53,12 @@ class DetectionCost:
 
     @property
     def miss_weight(self) -> float:
-        """Weight of the miss rate in the normalised cost, see `at`."""
+        """Factor of the miss rate in the normalised cost, which `at` computes."""
         return max(1.0, 1 / self._ratio)
 
     @property
     def false_alarm_weight(self) -> float:
-        """Weight of the false-alarm rate in the normalised cost, see `at`."""
+        """Factor of the false-alarm rate in the normalised cost, which `at` computes."""
         return max(1.0, self._ratio)
 
     @property
@@ -122,7 +122,7 @@ def detection_cost(cost: str | DetectionCost) -> DetectionCost:
 
 
 def detection_costs(costs: Costs) -> tuple[DetectionCost, ...]:
-    """Return detection costs, converted by `detection_cost`; of several with one name, the last."""
+    """Return detection costs, each from `detection_cost`; of equal names, only the last is kept."""
     if isinstance(costs, str | DetectionCost):
         costs = [costs]
     return tuple({cost.name: cost for cost in map(detection_cost, costs)}.values())

@@ -144,7 +144,7 @@ def _agreement(enrol: ArrayLike, test: ArrayLike, view: str) -> BoolArray:
 def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, BoolArray]:
     """Return kinds of trials as {kind: mask of its trials}.
 
-    kinds : such masks, the name of the kind of each trial, or booleans that are true for targets
+    kinds : {kind: mask}, the name of the kind of each trial, or booleans that are true for targets
     shape : shape of the scores. `DataError` if a mask has another shape, or if a trial has two
         kinds
     """

@@ -279,7 +279,7 @@ def encode_labels(labels: Labels | None, views: Sequence[str] | None = None) -> 
 
 
 def row_keys(columns: Sequence[IntArray]) -> IntArray:
-    """Return an integer key per row (n,): equal rows have equal keys, in the order of the rows.
+    """Return an integer key per row (n,): equal rows have equal keys, and keys sort as rows do.
 
     columns : class numbers (n,) of each view; row i has the numbers of vector i
     """

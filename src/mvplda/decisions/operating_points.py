@@ -344,7 +344,7 @@ def point_for(
 
 
 def _available_rates(points: Sequence[OperatingPoint]) -> str:
-    """Return text for an error: why a rate is not available, and which rates are."""
+    """Return text for an error: why a false-acceptance rate is not available, and which rates are."""
     shares = sorted({point.far for point in points if point.far is not None}, reverse=True)
     strictest = next(point for point in points if point.far == shares[-1])
     reason = "it was measured on too few people for so small a share"

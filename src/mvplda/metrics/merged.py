@@ -344,7 +344,7 @@ def _weighted_scores(
 ) -> CountedScores:
     """Return weighted scores in place of the non-targets, which give the same error rates.
 
-    At each cut and each point, their total weight below it is the number of non-targets below it.
+    Their total weight below each cut and each point equals the number of non-targets below it.
 
     cuts : ascending scores
     cells : number of non-targets in each cell between cuts, see `CellCounts`

@@ -42,7 +42,7 @@ class Deployable(ABC):
     def near_matches(
         self, enrol: Profiles, test: Profiles, pairs: IntArray | None, views: Sequence[str]
     ) -> NearMatches | None:
-        """Return evidence that a trial is a near match, such as a phrase with one other word.
+        """Return evidence for near matches, such as the enrolled phrase with one word replaced.
 
         Return None if the scorer does not model near matches in any of `views`.
 

@@ -333,8 +333,8 @@ class _Search:
     def climb(self, structure: str, noise: str, ranks: Sequence[int] | None) -> None:
         """Search the ranks with the lowest loss for a structure and a noise, and assess them.
 
-        From the ranks `first_rank`, the rank of one view at a time is raised, or else lowered, as
-        long as the loss falls.
+        Each view starts at its `first_rank`. Then the rank of one view at a time is raised, or if
+        that does not help lowered, as long as the loss falls.
 
         ranks : ranks to compare; None: the default grid
         """
