@@ -46,11 +46,12 @@ OWN = 0
 
 
 class Deployment(NamedTuple):
-    """People who enrol some phrases.
+    """Description of a deployment: how many people enrol, and what.
 
     people : number of people; None: every profile is alone in a deployment of its own, as in `Bundle.paired`
-    phrases : number of phrases that all of them enrol; None for all phrases
-    recordings : enrolled recordings per phrase
+    phrases : number of phrases that every person enrols; None: all phrases; `OWN`: one phrase per
+        person, different between people if possible
+    recordings : number of enrolled recordings per phrase
     condition : condition of the enrolled recordings, "clean" or `CALL`
     """
 
@@ -127,15 +128,16 @@ class DeploymentTrials:
 
     Attributes
     ----------
-    corpus, domain, condition : origin of the tests, and the simulated condition
-    deployment : the deployment
+    corpus, domain : corpus and domain of all recordings
+    condition : condition of the tests, such as "noise"
+    deployment : description of the deployment, with the condition of the enrolled recordings
     logs : {hypothesis: (n,) log-likelihoods}
-    truth : (n,) index of the kind in `KINDS`
+    truth : (n,) kind of each trial, as an index into `KINDS`
     speaker, tester : (n,) speaker of the profile and of the test
-    same_sex : (n,) whether both have the same sex, or voices of a similar pitch
-    measures : amounts of evidence (n,) by name
-    cosines : {block: (n,) cosines}, the baseline
-    near_matches : log-likelihoods that another phrase is a near match
+    same_sex : (n,) whether both have the same sex or, if it is not labelled, similar pitch
+    measures : {name of a quality measure, such as the seconds of the test: (n,) values}
+    cosines : {block: (n,) cosines of the two sides}, scores of a baseline
+    near_matches : prior probability and LLRs of near matches; None: the model detects none
     """
 
     corpus: str
@@ -153,21 +155,31 @@ class DeploymentTrials:
 
     @property
     def bands(self) -> str:
-        """Bands of both sides: `SAME_BAND`, `DIFFERENT` or `SIMULATED_CALLS`."""
+        """How the bands of the two sides compare: `SAME_BAND`, `DIFFERENT` or `SIMULATED_CALLS`.
+
+        A telephone has a narrow band. Simulated calls are narrow on both sides.
+        """
         sides = (self.deployment.condition, self.condition)
         narrow = sum(condition in NARROW_CONDITIONS for condition in sides)
         return (SAME_BAND, DIFFERENT, SIMULATED_CALLS)[narrow]
 
     def calibrated(self, calibrator: Calibrator, views: Sequence[str]) -> dict[Hypothesis, Array]:
-        """Return calibrated log-likelihoods for a question about some views, as `Bundle.answer` computes them.
+        """Return calibrated log-likelihoods, {hypothesis: (n,)}, as `Bundle.answer` computes them.
 
-        They are those without the outlier probability, to which thresholds of halves apply.
+        The outlier probability of the calibration is not applied, because thresholds of single
+        views apply to such values.
+
+        calibrator : fitted calibration of the question
+        views : views of the question
         """
         near_matches = self.near_matches if "phrase" in views else None
         return dict(calibrator.without_outliers(self.logs, near_matches, self.measures))
 
     def take(self, rows: IntArray | BoolArray) -> DeploymentTrials:
-        """Return the trials at `rows`, indices or a mask."""
+        """Return some of the trials.
+
+        rows : indices of the trials, or a mask of all trials
+        """
         near_matches = self.near_matches
         if near_matches is not None:
             prior, llr, same = (values[rows] for values in near_matches[1:])
@@ -191,7 +203,9 @@ class CalibratedTrials:
     views : views of the question
     trials : the trials of all deployments
     domain, condition, bands : (n,) domain, condition and bands of each trial
-    halves : {view: (n,) LLRs of the view alone}
+    people : number of people among the owners and the testers
+    calibrator : the fitted calibration
+    halves : {view: (n,) calibrated LLRs of the view alone}; a view of the question is called a half
     """
 
     def __init__(
@@ -213,14 +227,15 @@ class CalibratedTrials:
             self.halves = self._calibrated_halves()
 
     def _calibrated_halves(self) -> dict[str, Array]:
-        """Return the LLRs of the halves of all trials."""
+        """Return {view: (n,) calibrated LLRs of the view alone}, for the views of the question."""
         return half_llrs(self.trials.calibrated(self.calibrator, self.views), self.views)
 
     def _shift_bands(self) -> None:
-        """Make the calibration of the voice depend on the bands of both sides.
+        """Let the calibration add a constant to the voice's LLR if the two sides differ in band.
 
-        A narrow band on one side lowers the LLRs of owners and of impostors. The shift makes the threshold for
-        `BAND_FAR` that of trials with the same band.
+        A narrow band on one side alone lowers the LLRs of owners and of impostors. With the
+        constant, the proportion `BAND_FAR` of impostors passes at the same threshold as in trials
+        with equal bands. The constant is at least 0.
         """
         same = self._voice_limit(BAND_FAR, self.bands == SAME_BAND)
         different = self._voice_limit(BAND_FAR, self.bands == DIFFERENT)
@@ -230,7 +245,11 @@ class CalibratedTrials:
         self.calibrator.shift(DIFFERENT_BANDS, {"speaker": shift})
 
     def _voice_limit(self, far: float, rows: BoolArray) -> float | None:
-        """Return the threshold of the voice for some trials; None if there are too few impostors."""
+        """Return the LLR of the voice that the proportion `far` of impostors exceeds.
+
+        far : proportion of impostors, from 0 to 1
+        rows : (n,) mask of the trials to use; with too few impostors in them, the result is None
+        """
         if self.views == ("speaker",):
             is_impostor = self._ordinary_impostors() & rows
             enough = np.count_nonzero(is_impostor) >= MIN_IMPOSTOR_TRIALS
@@ -238,9 +257,11 @@ class CalibratedTrials:
         return self._worst_limit("speaker", far, rows)
 
     def impostors(self, view: str) -> dict[str, BoolArray]:
-        """Return a mask (n,) of each kind of impostor that a half is measured with.
+        """Return the impostors on which the threshold of a view is measured, {kind: (n,) mask}.
 
-        The voice: other people with the right words, all and of the owner's sex; words: owners with other words.
+        For "speaker" they are other people who say the right words: all of them, and those of the
+        owner's sex. For "phrase" they are owners who say other words: phrases, single words, and
+        near matches.
         """
         truth = self.trials.truth
         if view == "speaker":
@@ -257,13 +278,16 @@ class CalibratedTrials:
         return {kind: mask for kind, mask in kinds.items() if mask.any()}
 
     def threshold(self, view: str, far: float) -> float:
-        """Return the threshold of a half.
+        """Return the LLR of a view from which the view is accepted, at least `LOWEST_THRESHOLD`.
 
-        In any domain at most the share `far` of the impostors passes the voice, and at most twice that share of those
-        of the owner's sex. Words are chosen by `WORDS_ALLOWED`, and for a lower share of other phrases if `far` is
-        lower; for `far` if they decide alone. A voice that decides alone, as in identification, is chosen for the mean
-        over domains: identification divides `far` by the number of profiles, and in the worst domain hardly any owner
-        would be named.
+        If the question is about both views, the limits hold in every domain: for the voice, at most
+        the proportion `far` of impostors passes, and at most 2 `far` of those of the owner's sex.
+        For the words, `WORDS_ALLOWED` has the limits; that for other phrases is at most `far`. If
+        the question is about the words alone, `far` is the limit for phrases and single words.
+
+        If it is about the voice alone, as in identification, the limit `far` holds for the mean
+        over domains: identification divides `far` by the number of profiles, and the threshold of
+        the worst domain would then reject nearly all owners.
         """
         if self.views == ("speaker",):
             rows = self._ordinary_impostors() & self._is_measured
@@ -273,18 +297,26 @@ class CalibratedTrials:
 
     @property
     def _is_measured(self) -> BoolArray:
-        """Return a mask (n,) of the trials from which thresholds are chosen."""
+        """Mask (n,) of the trials from which thresholds are chosen: all but simulated calls."""
         return np.asarray(self.bands != SIMULATED_CALLS)
 
     def _allowed(self, far: float) -> dict[str, float]:
-        """Return {kind of impostor: share that may be accepted} for the kinds with another limit than `far`."""
+        """Return {kind of impostor: proportion that may be accepted}; of other kinds, `far` may."""
         allowed = WORDS_ALLOWED | {"TW": min(far, WORDS_ALLOWED["TW"]), SAME_SEX: 2.0 * far}
         if self.views == ("phrase",):
             allowed |= {"TW": far, SINGLE_WORD: far}
         return allowed
 
     def _worst_limit(self, view: str, far: float, rows: BoolArray) -> float | None:
-        """Return the highest threshold that a kind of impostor needs in a domain; None without enough impostors."""
+        """Return the lowest threshold of a view that meets the limits in every domain.
+
+        The limits of `_allowed` hold for each kind of impostor with at least `MIN_IMPOSTOR_TRIALS`
+        trials in a domain. Without any such kind, the result is None.
+
+        view : "speaker" or "phrase"
+        far : limit of kinds that `_allowed` does not name
+        rows : (n,) mask of the trials to use
+        """
         allowed = self._allowed(far)
         limits = []
         for kind, is_impostor in self.impostors(view).items():
@@ -295,12 +327,21 @@ class CalibratedTrials:
         return max(limits, default=None)
 
     def _ordinary_impostors(self) -> BoolArray:
-        """Return a mask (n,) of impostors with the right words, without the domains of near matches."""
+        """Return a mask (n,) of the trials of other people who say the right words.
+
+        Domains of near matches are left out.
+        """
         is_impostor = self.trials.truth == KINDS.index("IC")
         return np.asarray(is_impostor & ~np.isin(self.domain, NEAR_DOMAINS))
 
     def _threshold_of_mean(self, far: float, is_impostor: BoolArray) -> float:
-        """Return the threshold that some impostors pass at the rate `far`; domains weigh the same."""
+        """Return the lowest LLR of the voice that at most a proportion `far` of impostors reaches.
+
+        The proportion is the mean over domains, all with the same weight.
+
+        far : proportion from 0 to 1
+        is_impostor : (n,) mask of the impostors' trials
+        """
         rows = np.flatnonzero(is_impostor)
         llrs = self.halves["speaker"][rows]
         order = np.argsort(llrs)
@@ -309,9 +350,12 @@ class CalibratedTrials:
         return float(np.nextafter(llrs[order[np.searchsorted(-passed, -far)]], np.inf))
 
     def point(self, far: float) -> OperatingPoint:
-        """Return the operating point for a rate of false acceptances, with the rates measured there.
+        """Return the operating point for a rate of false acceptances, with measured error rates.
 
-        Domains weigh the same in the rates.
+        The point has a threshold per view of the question. Error rates are means over domains, all
+        with the same weight.
+
+        far : rate of false acceptances from 0 to 1, see `threshold`
         """
         accepts = {view: self.threshold(view, far) for view in self.views}
         passed = {view: self.halves[view] >= accept for view, accept in accepts.items()}
@@ -337,7 +381,13 @@ class CalibratedTrials:
         )
 
     def _rate(self, events: BoolArray, rows: BoolArray) -> RateInterval:
-        """Return the share of `rows` (a mask of trials) for which `events` is true, with its 95 % interval."""
+        """Return the proportion of trials with an event, with its 95 % interval.
+
+        Domains have the same weight; simulated calls on both sides are left out.
+
+        events : (n,) mask of the trials with the event, such as an acceptance
+        rows : (n,) mask of the trials to use
+        """
         rows = rows & self._is_measured
         weights = equal_weights(self.domain[rows])
         return share_over_people(events[rows], self.trials.speaker[rows], weights)
@@ -346,12 +396,16 @@ class CalibratedTrials:
 def fit_calibrator(
     deployments: Sequence[DeploymentTrials], views: tuple[str, ...]
 ) -> AmountCalibrator:
-    """Fit a calibration for a question; corpora weigh the same.
+    """Fit a calibration for a question about some views; all corpora have the same weight.
 
-    The voice is calibrated by the amount of evidence. Words are not: single words of some languages are alike, which
-    would make the LLRs of longer phrases too low. For a question about both views, impostors differ in one of them,
-    because a trial that differs in both is rejected by either half, and would hide how alike voices are that say the
-    same words. Near matches have a model of their own (`PhraseMatcher`) and are no part of the fit.
+    The LLR of the voice depends on the amount of evidence, such as the seconds of the test. That of
+    the words does not: some languages have similar single words, which would make the LLRs of
+    longer phrases too low. For a question about both views, impostors differ from the profile in
+    one view only. Trials that differ in both are easy to reject, and would hide how similar two
+    voices are that say the same words. Near matches are fitted by `fit_near_matches`.
+
+    deployments : trials of all deployments
+    views : views of the question
     """
     rng = np.random.default_rng(0)
     kinds = range(len(KINDS) - 1 if len(views) > 1 else len(KINDS))
@@ -402,9 +456,13 @@ def fit_calibrator(
 
 
 def fit_near_matches(calibrator: AmountCalibrator, deployments: Sequence[DeploymentTrials]) -> None:
-    """Fit the LLR of a calibration against near matches, if there are trials of near matches.
+    """Fit the LLR of the same phrase against near matches, and store it in a calibration.
 
-    The others are owners' trials with phrases of several words.
+    It is fitted to near matches and to owners' trials with phrases of several words. Without trials
+    of near matches, the calibration stays unchanged.
+
+    calibrator : fitted calibration, which is changed
+    deployments : trials of all deployments
     """
     if not any(trials.domain in NEAR_DOMAINS for trials in deployments):
         return
@@ -429,7 +487,11 @@ def fit_near_matches(calibrator: AmountCalibrator, deployments: Sequence[Deploym
 
 
 def half_llrs(logs: Mapping[Hypothesis, Array], views: Sequence[str]) -> dict[str, Array]:
-    """Return the LLR of each view alone from calibrated log-likelihoods, as `Answer.half_llr` does."""
+    """Return {view: (n,) LLR of the view alone}, as `Answer.half_llr` computes it.
+
+    logs : {hypothesis: (n,) calibrated log-likelihoods}
+    views : the views
+    """
     halves = {}
     for view in views:
         same = np.logaddexp.reduce([logs[h] for h in logs if view in h], axis=0)
@@ -439,21 +501,29 @@ def half_llrs(logs: Mapping[Hypothesis, Array], views: Sequence[str]) -> dict[st
 
 
 def threshold_exceeded_by(llrs: Array, rate: float) -> float:
-    """Return the lowest threshold that at most the share `rate` of the LLRs reaches."""
+    """Return the lowest threshold that at most the proportion `rate` of the LLRs (n,) reaches."""
     ordered = np.sort(llrs)
     return float(np.nextafter(ordered[len(ordered) - 1 - int(rate * len(ordered))], np.inf))
 
 
 def equal_weights(groups: Names) -> Array:
-    """Return a weight per trial (n,), equal in sum for every group; all weights sum to 1."""
+    """Return weights of trials (n,) such that all groups have the same total weight.
+
+    groups : (n,) group of each trial, such as its domain; all weights sum to 1
+    """
     names, codes, counts = np.unique(groups, return_inverse=True, return_counts=True)
     return np.asarray(1.0 / (counts[codes] * len(names)))
 
 
 def share_over_people(events: BoolArray, speakers: Names, weights: Array) -> RateInterval:
-    """Return the weighted share of events among trials, and its 95 % interval from a bootstrap over people.
+    """Return the weighted proportion of trials with an event, and its 95 % interval.
 
-    Without any event, the upper limit is 1 - 0.05^(1 / people), about 3 / people.
+    The interval is that of a bootstrap over people. If no trial has the event, its upper limit is
+    1 - 0.05^(1 / people), about 3 / people.
+
+    events : (n,) mask of the trials with the event
+    speakers : (n,) person whom each trial belongs to in the bootstrap
+    weights : (n,) weight of each trial
     """
     people, codes = np.unique(speakers, return_inverse=True)
     totals = np.bincount(codes, weights)
@@ -474,11 +544,17 @@ def deployment_trials(
     seed: int = 0,
     named: bool = True,
 ) -> Iterator[DeploymentTrials]:
-    """Yield the trials of deployments in one domain: clean recordings enrol, recordings in all conditions test.
+    """Yield the trials of deployments in a domain, one item per deployment and condition of tests.
 
-    People who are not enrolled test too.
+    People and phrases are drawn at random. People who are not enrolled are tested too, as
+    impostors. `TESTED` has the conditions of the tests for each condition of enrolment.
 
-    named : whether profiles have the names of their phrases, so that the deployment knows the phrases
+    model : fitted model, which is adapted to each deployment
+    vectors : vectors of all domains
+    domain : name of the domain
+    deployments : descriptions of the deployments
+    seed : seed of the random draws
+    named : whether profiles have the names of their phrases, which are known classes then
     """
     drawn = vectors.select(vectors.domain == domain)
     for deployment in deployments:
@@ -540,10 +616,11 @@ def deployment_trials(
 def _logs_of_pairs(
     scorers: Sequence[DomainPLDA], profiles: Profiles, tests: Profiles, pairs: IntArray
 ) -> dict[Hypothesis, Array]:
-    """Return the log-likelihoods of pairs.
+    """Return the log-likelihoods of some pairs of a profile and a test, {hypothesis: (n,)}.
 
     scorers : one scorer for all profiles, or one per profile
-    pairs : (n, 2) profile and test of each pair
+    profiles, tests : enrolled profiles and tests
+    pairs : (n, 2) numbers of profile and test of each pair, sorted by profile
     """
     if len(scorers) == 1:
         # without names, the deployment knows no classes
@@ -564,7 +641,17 @@ def _logs_of_pairs(
 def _split(
     drawn: LabelledVectors, domain: str, deployment: Deployment, rng: Generator
 ) -> tuple[IntArray, BoolArray]:
-    """Return the rows that enrol, and a mask of the rows that may test."""
+    """Divide the recordings of a domain into enrolled recordings and candidates for tests.
+
+    drawn : vectors of the domain
+    domain : name of the domain; in one of near matches, only unchanged phrases are enrolled
+    deployment : description of what is enrolled
+    rng : generator that draws people and phrases
+
+    Returns
+    -------
+    indices of the enrolled recordings, and a mask of the recordings that may be tests
+    """
     people, phrases, recordings, condition = deployment
     is_condition = drawn.condition == condition
     cells = np.char.add(np.char.add(drawn.speaker, "|"), drawn.phrase)
@@ -587,7 +674,12 @@ def _split(
 
 
 def own_phrases(people: Names, phrases: Names, rng: Generator) -> BoolArray:
-    """Return a mask of the rows of one phrase per person, different between people if there are enough phrases."""
+    """Draw one phrase per person, and return a mask (n,) of the recordings with these phrases.
+
+    People get different phrases if there are enough.
+
+    people, phrases : (n,) person and phrase of each recording
+    """
     rows = np.zeros(len(people), dtype=bool)
     for person in np.unique(people):
         is_person = people == person
@@ -598,13 +690,19 @@ def own_phrases(people: Names, phrases: Names, rng: Generator) -> BoolArray:
 
 
 def is_repeated(vectors: LabelledVectors) -> BoolArray:
-    """Return a mask of the phrases that a person recorded repeatedly; variants with a replaced word occur once."""
+    """Return a mask (n,) of the recordings whose person has several recordings of their phrase.
+
+    Near matches are not among them, because each is recorded once.
+    """
     cells = np.char.add(np.char.add(vectors.speaker, "|"), vectors.phrase)
     return np.isin(cells, cells[vectors.repetition > 0])
 
 
 def join_trials(deployments: Sequence[DeploymentTrials]) -> DeploymentTrials:
-    """Concatenate the trials of several deployments; the result has the description of the first."""
+    """Concatenate the trials of several deployments.
+
+    Corpus, domain, condition and deployment of the result are those of the first item.
+    """
     first = deployments[0]
     columns = {
         name: np.concatenate([getattr(trials, name) for trials in deployments]) for name in COLUMNS
@@ -621,7 +719,11 @@ def join_trials(deployments: Sequence[DeploymentTrials]) -> DeploymentTrials:
 
 
 def _cosines(enrolled: Any, tested: Any, centred: bool) -> dict[str, Array]:
-    """Return (profiles, tests) cosines of each block, after centring by the profiles if `centred`."""
+    """Return the cosine of every profile with every test, {block: (profiles, tests)}.
+
+    enrolled, tested : (profiles, D) and (tests, D) sums of projected vectors
+    centred : whether the mean of the profiles is subtracted from both sides first
+    """
     stops = np.cumsum([width for width, _ in BLOCKS.values()])
     cosines = {}
     for (name, (width, _)), stop in zip(BLOCKS.items(), stops, strict=True):
