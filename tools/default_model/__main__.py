@@ -56,7 +56,7 @@ def vectors(work: Path, roots: tuple[str, ...]) -> None:
 @click.option("--results", type=click.Path(path_type=Path), help="Write the results here too.")
 @click.option("--workers", type=int, help="Processes; default: one per core.")
 def model(work: Path, output: Path | None, results: Path | None, workers: int | None) -> None:
-    """Fit, calibrate and evaluate the model of the vectors in WORK."""
+    """Fit the model to the vectors in WORK, calibrate it, and evaluate it on left-out corpora."""
     command = (
         f"python -m tools.default_model model {WORK} -o {WORK}/default.safetensors "
         f"--results {OUTPUT}"
@@ -88,12 +88,20 @@ def model(work: Path, output: Path | None, results: Path | None, workers: int | 
 
 
 def _evaluate(work: Path, corpus: str) -> list[Json]:
-    """Return the results on a corpus, in a process of its own."""
+    """Return the results on a corpus of models that never saw it; runs in a worker process.
+
+    work : folder with the vectors of all corpora
+    corpus : name of the corpus
+    """
     return evaluate_left_out(LeftOutTrials(read_labelled_vectors(work)), corpus)
 
 
 def _calibrate(work: Path, design: str) -> DesignParts:
-    """Return the calibrations and points of a design, in a process of its own."""
+    """Return the calibrations and operating points of a design; runs in a worker process.
+
+    work : folder with the vectors of all corpora
+    design : name of the design, a key of `CALIBRATION`
+    """
     return calibrate(LeftOutTrials(read_labelled_vectors(work)), CALIBRATION[design])
 
 

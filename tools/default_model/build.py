@@ -60,9 +60,9 @@ EMBEDDINGS = {
 }
 DOMAIN_VARIANCES = {name: block.domain_variance for name, block in EMBEDDINGS.items()}
 WEIGHTS = {name: block.weight for name, block in EMBEDDINGS.items()}
-"""Variance of domains and share of columns per block. They were chosen on corpora that were left out. The variance of
-phrases exceeds the differences between these corpora, so that a phrase shared by everyone is not absorbed into the
-domain."""
+"""Variance of domains, and weight of the log-likelihoods, per block. They were chosen on corpora that
+were left out. The variance of phrases exceeds the differences between these corpora, so that a
+phrase shared by everyone is not absorbed into the domain."""
 MAX_PAIRS = 400
 """Pairs of recordings of each kind and domain that the matcher of phrases is fitted to."""
 SEEDS = (1,)
@@ -89,9 +89,11 @@ EVIDENCE = "Among n independent pairs of people without a false acceptance, up t
 def fit_model(
     vectors: LabelledVectors, corpora: Sequence[str], matcher: PhraseMatcher
 ) -> DomainPLDA:
-    """Return the domain model, fitted to the vectors of the corpora with these names.
+    """Fit a `DomainPLDA`, with its estimate of bandwidth, to the vectors of some corpora.
 
-    matcher : model of near matches of phrases
+    vectors : vectors of all corpora
+    corpora : names of the corpora to fit to; simulated calls serve only to estimate the bandwidth
+    matcher : fitted matcher of phrases, from `fit_matcher`
     """
     domains = [domain for corpus in corpora for domain in DOMAINS[corpus]]
     of_corpora = vectors.select(np.isin(vectors.domain, domains))
@@ -108,7 +110,14 @@ def fit_model(
 
 
 def fit_matcher(vectors: LabelledVectors, corpora: Sequence[str]) -> PhraseMatcher:
-    """Fit the phrase matcher to pairs of the same phrase, of near matches and of other phrases in some corpora."""
+    """Fit a phrase matcher to pairs of recordings in some corpora.
+
+    The recordings of a pair have the same phrase, near matches, or different phrases. At most
+    `MAX_PAIRS` pairs of each sort are drawn per domain.
+
+    vectors : vectors of all corpora
+    corpora : names of the corpora to fit to
+    """
     (block,) = POINT_BLOCKS
     names = list(BLOCKS)
     start = sum(BLOCKS[name][0] for name in names[: names.index(block)])
@@ -139,7 +148,18 @@ def fit_matcher(vectors: LabelledVectors, corpora: Sequence[str]) -> PhraseMatch
 
 
 def _pairs_by_kind(vectors: LabelledVectors, domain: str) -> dict[str, BoolArray]:
-    """Return (n, n) masks of pairs of recordings of one speaker by kind; the first recording of a pair is clean."""
+    """Return pairs of recordings by how their phrases differ, {"same", "near" or "other": mask}.
+
+    Both recordings of a pair are of one speaker, and the first is clean. A domain of near matches
+    has the keys "same" and "near", any other domain "same" and "other".
+
+    vectors : the n vectors of the domain
+    domain : name of the domain
+
+    Returns
+    -------
+    {key: (n, n) mask, with the first recording as row}
+    """
     same_speaker = np.equal.outer(vectors.speaker, vectors.speaker)
     candidates = same_speaker & (vectors.condition == "clean")[:, None]
     same_phrase = np.equal.outer(vectors.phrase, vectors.phrase)
@@ -154,11 +174,11 @@ def _pairs_by_kind(vectors: LabelledVectors, domain: str) -> dict[str, BoolArray
 
 
 class Design(NamedTuple):
-    """Deployments in which trials are made for a calibration or an evaluation.
+    """Deployments whose trials serve for one calibration, or for one evaluation.
 
-    name : "named": profiles have the names of their phrases; "unnamed": they have not; "alone": every profile is alone
-        in its deployment, as in `Bundle.paired`
-    deployments : the deployments
+    name : "named": profiles have the names of their phrases; "unnamed": they do not; "alone": every
+        profile is alone in its deployment, as in `Bundle.paired`, and has no names
+    deployments : descriptions of the deployments
     """
 
     name: str
@@ -186,7 +206,7 @@ EVALUATION = {
 
 
 class LeftOutTrials:
-    """Trials of each corpus, scored by models that were fitted to other corpora; models and trials are cached.
+    """Trials of each corpus, scored by models that were fitted without it; both are cached.
 
     vectors : vectors of all corpora
     """
@@ -198,7 +218,10 @@ class LeftOutTrials:
         self._trials: dict[tuple[object, ...], list[DeploymentTrials]] = {}
 
     def model(self, left_out: Iterable[str] = ()) -> DomainPLDA:
-        """Return the model fitted to all corpora except `left_out` and `CALIBRATION_ONLY`."""
+        """Return the model that is fitted to all corpora except `left_out` and `CALIBRATION_ONLY`.
+
+        left_out : names of corpora
+        """
         excluded = frozenset([*left_out, *CALIBRATION_ONLY])
         if excluded not in self._models:
             corpora = [name for name in self.corpora if name not in excluded]
@@ -210,7 +233,17 @@ class LeftOutTrials:
     def of(
         self, corpus: str, design: Design, left_out: Iterable[str] = (), seed: int = 0
     ) -> list[DeploymentTrials]:
-        """Return the trials of a corpus, scored by a model that was fitted without it and without `left_out`."""
+        """Return the trials of a corpus, scored by a model that was fitted without it.
+
+        corpus : name of the corpus
+        design : deployments whose trials are made
+        left_out : names of further corpora to which the model is not fitted
+        seed : seed of the random draw of people, phrases and trials
+
+        Returns
+        -------
+        one item per domain of the corpus, deployment and condition
+        """
         excluded = frozenset([corpus, *left_out, *CALIBRATION_ONLY])
         key = (corpus, design, excluded, seed)
         if key not in self._trials:
@@ -227,7 +260,14 @@ class LeftOutTrials:
     def calibration(
         self, design: Design, views: tuple[str, ...] = VIEWS, left_out: str | None = None
     ) -> CalibratedTrials:
-        """Return the trials of all corpora except `left_out`, with a calibration that is fitted to them."""
+        """Return the trials of all corpora except one, with a calibration that is fitted to them.
+
+        Each corpus is scored by a model that was fitted without it and without `left_out`.
+
+        design : deployments whose trials are made
+        views : views of the question
+        left_out : name of the corpus without trials; None: all corpora have trials
+        """
         others = [name for name in self.corpora if name != left_out]
         excluded = [] if left_out is None else [left_out]
         return CalibratedTrials(
@@ -236,12 +276,17 @@ class LeftOutTrials:
 
 
 def _near_match_domain(corpus: str) -> list[str]:
-    """Return the domain of near matches of a corpus, if it has one."""
+    """Return the name of a corpus's domain of near matches in a list; empty if there is none."""
     return [NEAR_MATCH_DOMAINS[corpus]] if corpus in NEAR_MATCH_DOMAINS else []
 
 
 def evaluate_left_out(material: LeftOutTrials, corpus: str) -> list[Json]:
-    """Return the results on one corpus of models that were fitted, calibrated and given thresholds without it."""
+    """Evaluate, on one corpus, models whose fit, calibration and thresholds exclude this corpus.
+
+    Returns
+    -------
+    one row, see `result_row`, per design, domain, condition and deployment with enough owners
+    """
     rows = []
     for name, design in EVALUATION.items():
         calibration = material.calibration(CALIBRATION[name], left_out=corpus)
@@ -265,9 +310,11 @@ def result_row(
     calibrator: AmountCalibrator,
     thresholds: Mapping[float, Mapping[str, float]],
 ) -> Json:
-    """Return the error rates and costs of trials as a row of the results.
+    """Return one row of the results: description of the trials, rates of acceptance, EER and Cllr.
 
-    thresholds : {false-acceptance rate: {view: threshold of the half}}
+    trials : trials of one deployment in one condition
+    calibrator : calibration that was fitted to other corpora
+    thresholds : {rate of false acceptances: {view: LLR of the view from which it is accepted}}
     """
     logs = trials.calibrated(calibrator, VIEWS)
     halves = half_llrs(logs, VIEWS)
@@ -297,14 +344,20 @@ def result_row(
 
 
 def _condition(trials: DeploymentTrials) -> str:
-    """Return the condition of both sides of trials in words."""
+    """Return the text of the results for the conditions of both sides, such as "enrolled by call".
+
+    If the profiles were enrolled clean, it is the condition of the tests.
+    """
     if trials.deployment.condition == "clean":
         return trials.condition
     return ENROLLED_BY_CALL[trials.condition]
 
 
 def _kind_masks(trials: DeploymentTrials) -> dict[str, BoolArray]:
-    """Return the masks of the kinds of trials that occur."""
+    """Return {kind of trial, such as "TC": (n,) mask of its trials}, for the kinds that occur.
+
+    Impostors of the owner's sex are a kind too, in addition to "IC".
+    """
     masks = {kind: trials.truth == number for number, kind in enumerate(KINDS)}
     masks[SAME_SEX] = masks["IC"] & trials.same_sex
     return {kind: mask for kind, mask in masks.items() if mask.any()}
@@ -313,7 +366,16 @@ def _kind_masks(trials: DeploymentTrials) -> dict[str, BoolArray]:
 def _errors(
     trials: DeploymentTrials, logs: Mapping[Hypothesis, Array], halves: Mapping[str, Array]
 ) -> Json:
-    """Return EER, Cllr and minimum Cllr of the speaker, the phrase and the total, and the EER of the cosines."""
+    """Return the error measures of a row of the results, {name, such as "EER speaker": value}.
+
+    They are EER, Cllr, minimum Cllr, and the EER of the cosines as a baseline. Each is computed for
+    the speaker (owners against IC), the phrase (owners against TW) and the total (against all
+    impostors).
+
+    trials : the trials
+    logs : {hypothesis: (n,) calibrated log-likelihoods}
+    halves : {view: (n,) LLR of the view alone}
+    """
     cosines = {view: _mean_cosine(trials, blocks) for view, blocks in COSINE_BLOCKS.items()}
     cosines["total"] = sum(cosines.values())
     llrs = {**halves, "total": Question().ratio(VIEWS).of(logs)}
@@ -332,7 +394,12 @@ def _errors(
 
 
 def _mean_cosine(trials: DeploymentTrials, names: Sequence[str]) -> Array:
-    """Return the (n,) sum of the trials' cosines over the extractors `names`, standardised per extractor."""
+    """Return the (n,) sum of each trial's cosines over some extractors.
+
+    The cosines of each extractor are first shifted and scaled to mean 0 and variance 1.
+
+    names : names of the extractors
+    """
     return np.sum([_standardised(trials.cosines[name]) for name in names], axis=0)
 
 
@@ -341,14 +408,24 @@ def _standardised(values: Array) -> Array:
 
 
 class DesignParts(NamedTuple):
-    """Calibrations and operating points of a design: {key of a question in the bundle: value} of each."""
+    """Calibrations and operating points that were fitted to the trials of one design.
+
+    calibrations : {key of a question in the bundle: calibration}
+    points : {key of a question in the bundle: operating points, the default first}
+    """
 
     calibrations: dict[str, AmountCalibrator]
     points: dict[str, list[OperatingPoint]]
 
 
 def calibrate(material: LeftOutTrials, design: Design) -> DesignParts:
-    """Return calibrations and thresholds of a design, from models that leave out one corpus each."""
+    """Return calibrations and operating points for the questions of a design.
+
+    They are fitted to the trials of all corpora, each scored by a model without this corpus.
+
+    material : trials of all corpora
+    design : deployments whose trials are made
+    """
     parts = DesignParts({}, {})
     known = ["phrase"] if design.is_named else None
     for views in IMPOSTOR_KINDS:
@@ -363,7 +440,7 @@ def calibrate(material: LeftOutTrials, design: Design) -> DesignParts:
 
 
 def make_bundle(model: DomainPLDA, extractor: str, designs: Iterable[DesignParts]) -> Bundle:
-    """Return the model of all corpora with its calibrations and operating points."""
+    """Return a bundle of a fitted model, its extractor's name, and calibrations of all designs."""
     bundle = Bundle(None, model, extractor=extractor)
     bundle.calibrations = {}
     bundle.points = {}
@@ -374,9 +451,14 @@ def make_bundle(model: DomainPLDA, extractor: str, designs: Iterable[DesignParts
 
 
 def card_rows(rows: Sequence[Json]) -> list[Json]:
-    """Return shares of accepted owners and impostors per domain, enrolment and rate, over deployments and conditions.
+    """Return a short form of the results for the model card.
 
-    Profiles that are enrolled in simulated calls are left out. The complete results are in results/default-model.
+    Each row has the proportions of accepted owners and impostors for one domain, one number of
+    enrolled recordings, and profiles that are alone or not, over all deployments and conditions.
+    Profiles that are enrolled in simulated calls are left out. The complete results are in
+    results/default-model.
+
+    rows : rows of `result_row`
     """
     cases: dict[tuple[Any, ...], list[Json]] = {}
     for row in rows:
@@ -399,9 +481,11 @@ def card_rows(rows: Sequence[Json]) -> list[Json]:
 
 
 def _pooled(rows: Sequence[Json], key: str, kind: str) -> float | None:
-    """Return the accepted share of the trials of one kind, over all `rows`; None if no row has such trials.
+    """Return the proportion of accepted trials of one kind, over all rows of results together.
 
-    key : entry of a row with the shares per kind
+    rows : rows of `result_row`
+    key : key of a row for the proportions of accepted trials, such as "accepted at 1 %"
+    kind : kind of trial, such as "TC"; if no row has such trials, the result is None
     """
     counts = [(row["trials"][kind], row[key][kind]) for row in rows if kind in row["trials"]]
     trials = sum(count for count, _ in counts)
@@ -409,7 +493,11 @@ def _pooled(rows: Sequence[Json], key: str, kind: str) -> float | None:
 
 
 def card(vectors: LabelledVectors, rows: list[Json]) -> dict[str, Any]:
-    """Return the model card: name, basis, licence, people per corpus and the results on corpora that were left out."""
+    """Return the model card, a summary of training data, licence and results on left-out corpora.
+
+    vectors : vectors of all corpora, of which people are counted
+    rows : rows of `result_row`
+    """
     people = {
         corpus: len(np.unique(vectors.speaker[vectors.corpus == corpus]))
         for corpus in DOMAINS

@@ -13,7 +13,10 @@ PEOPLE, PHRASES = 8, 4
 
 
 def drawn_vectors(bundle: Bundle, seed: int = 0) -> tuple[Array, Names, Names]:
-    """Draw two recordings per person and phrase, with the blocks of a default model.
+    """Draw artificial vectors with the columns that a model expects, two per person and phrase.
+
+    bundle : model with a `DomainPLDA`
+    seed : seed of the random draw
 
     Returns
     -------
@@ -37,7 +40,11 @@ def drawn_vectors(bundle: Bundle, seed: int = 0) -> tuple[Array, Names, Names]:
 
 
 def llrs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
-    """Return the calibrated LLRs of drawn vectors per question, with and without names of phrases."""
+    """Return the calibrated LLRs of a model for artificial vectors, {question: LLRs}.
+
+    Each question is asked with and without names of the enrolled phrases. The vectors are those of
+    `drawn_vectors`; LLRs have the shape (profiles, tests).
+    """
     X, people, phrases = drawn_vectors(bundle, seed)
     is_test = np.arange(len(X)) >= len(X) // 2
     scores = {}
@@ -52,7 +59,13 @@ def llrs(bundle: Bundle, seed: int = 0) -> dict[str, Array]:
 
 
 def differences(rebuilt: Bundle, shipped: Bundle) -> dict[str, float]:
-    """Return the largest difference of LLRs per question, and of thresholds per question."""
+    """Compare the LLRs and the thresholds of two models.
+
+    Returns
+    -------
+    {"LLR ..." or "thresholds ...", followed by the question: largest absolute difference}; infinite
+    if the numbers of thresholds differ
+    """
     scores = llrs(rebuilt)
     largest = {
         f"LLR {question}": float(np.abs(scores[question] - expected).max())

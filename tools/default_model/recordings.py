@@ -1,6 +1,7 @@
 """Training vectors of the default model (`tools.default_model`).
 
-Recordings of three corpora are embedded clean and with simulated telephones, noise and rooms.
+Vectors are extracted from the recordings of all corpora in `DOMAINS`, clean and with simulated
+telephones, noise and rooms.
 """
 
 from __future__ import annotations
@@ -105,11 +106,13 @@ NARROW_STEP = 2
 
 
 class Recording(NamedTuple):
-    """A recording of a phrase.
+    """Recording of a phrase, or several recordings of words joined to a phrase.
 
-    recording_id : id in the corpus, or number of the repetition if its words were joined
-    is_usable : whether the commands accept it, or every recording it was joined from: they refuse recordings
-        without enough speech
+    samples : (n,) samples at `RATE`
+    domain, phrase : labels
+    recording_id : id in the corpus; for joined words, the number of the repetition
+    is_usable : whether the recording, or each of the joined recordings, has enough speech for
+        commands such as `mvplda verify`
     """
 
     samples: Samples
@@ -120,9 +123,11 @@ class Recording(NamedTuple):
 
 
 class JoinedPhrase(NamedTuple):
-    """A phrase to be joined from the recordings of its words.
+    """Phrase that is to be joined from recordings of single words of one speaker.
 
-    repetition : index of the recording that is used of each word
+    domain : label of the joined recording
+    words : words in their order
+    repetition : index, among the recordings of each word, of the one to use; -1: the last
     """
 
     domain: str
@@ -131,7 +136,13 @@ class JoinedPhrase(NamedTuple):
 
 
 def corpus_listing(name: str, root: Path) -> Listing:
-    """List the recordings of a corpus: fields speaker, phrase and session, and gender where it is labelled."""
+    """List the recordings of a corpus, with the fields speaker, phrase and session.
+
+    The field gender is added if the corpus has such labels.
+
+    name : name of the corpus, a key of `DOMAINS`
+    root : folder of the corpus
+    """
     if name in UNPHRASED:
         # the table leaves the phrase of free sentences blank
         listing = match_files(root, LAYOUTS[name])
@@ -149,7 +160,14 @@ def corpus_listing(name: str, root: Path) -> Listing:
 
 
 def _of_complete_calls(fields: Columns, sentences: str) -> BoolArray:
-    """Return a mask of the words of calls in which every word occurs; folders of sentences begin with `sentences`."""
+    """Return a mask (n,) of the recordings of single words from complete calls.
+
+    A call is complete if every word of the corpus occurs in it. Recordings of sentences are not
+    words.
+
+    fields : labels speaker, session (the call) and phrase of the n recordings
+    sentences : text with which the labels of sentences begin
+    """
     is_word = ~np.char.startswith(fields["phrase"], sentences)
     calls = np.char.add(np.char.add(fields["speaker"], "|"), fields["session"])
     names, counts = np.unique(calls[is_word], return_counts=True)
@@ -158,7 +176,11 @@ def _of_complete_calls(fields: Columns, sentences: str) -> BoolArray:
 
 
 def recordings_of_person(name: str, listing: Listing) -> Iterator[Recording]:
-    """Yield all recordings of one speaker, then pass-phrases joined from recordings of single words."""
+    """Yield all recordings of one speaker, then phrases joined from the recordings of single words.
+
+    name : name of the corpus
+    listing : recordings of the speaker
+    """
     assert listing.files is not None
     word_domain = DOMAINS[name][0]
     words: dict[str, list[Samples]] = {}
@@ -189,7 +211,12 @@ def recordings_of_person(name: str, listing: Listing) -> Iterator[Recording]:
 def _joined_phrases(
     corpus: str, recordings: dict[str, list[Samples]], rng: Generator
 ) -> list[JoinedPhrase]:
-    """Return the phrases to join for one speaker, including near matches."""
+    """Return the phrases to join from the words of one speaker, with near matches at the end.
+
+    corpus : name of the corpus
+    recordings : {word: samples of each of its recordings}
+    rng : generator that draws the phrase for near matches
+    """
     phrases = [
         JoinedPhrase(domain, words, repetition)
         for domain in DOMAINS[corpus][1:]
@@ -208,9 +235,16 @@ def _joined_phrases(
 def _near_match_phrases(
     recordings: dict[str, list[Samples]], rng: Generator
 ) -> tuple[list[str], list[list[str]]]:
-    """Draw a phrase, and variants in which one word is replaced, in every place.
+    """Draw a phrase of `NEAR_MATCH_WORDS` words, and its near matches.
 
-    Both lists are empty if too few words were recorded repeatedly.
+    In each near match one word is replaced; every word of the phrase is replaced by up to
+    `SUBSTITUTES` others. Only words with at least two recordings are used.
+
+    recordings : {word: samples of each of its recordings}
+
+    Returns
+    -------
+    words of the phrase, and words of each near match; two empty lists if there are too few words
     """
     repeated = sorted(word for word, samples in recordings.items() if len(samples) > 1)
     words = rng.permutation(repeated).tolist()
@@ -227,7 +261,14 @@ def _near_match_phrases(
 
 
 def _phrases(corpus: str, recordings: dict[str, list[Samples]]) -> list[list[str]]:
-    """Return phrases to join: `DIGIT_PHRASES`, or two to four of the words that were recorded repeatedly."""
+    """Return the words of each phrase to join from recordings of one speaker, but no near matches.
+
+    AudioMNIST has `DIGIT_PHRASES`. Other corpora have six phrases of two to four words; each word
+    needs two recordings, or one in calls. The list is empty if there are fewer than four words.
+
+    corpus : name of the corpus
+    recordings : {word: samples of each of its recordings}
+    """
     if corpus == "audiomnist":
         return [[str(digit) for digit in digits] for digits in DIGIT_PHRASES]
     # people of a single call are impostors only
@@ -241,7 +282,9 @@ def _phrases(corpus: str, recordings: dict[str, list[Samples]]) -> list[list[str
 def join_recordings(recordings: Sequence[Samples], rng: Generator, step: int = 1) -> Samples:
     """Concatenate recordings with short random pauses, and add faint background noise.
 
-    step : the noise has the bandwidth of every `step`-th sample, so that joined calls stay narrow
+    recordings : (n,) samples at `RATE` of each recording
+    rng : generator of pauses and noise
+    step : 1: the noise has the whole bandwidth; 2: half of it, as in telephone calls
     """
     pauses = rng.uniform(0.02, 0.15, len(recordings))
     pieces = []
@@ -278,7 +321,14 @@ def simulate_condition(samples: Samples, name: str, rng: Generator) -> Samples:
 
 
 def over_telephone(wave: Array, low_hz: float = 300.0, high_hz: float = 3400.0) -> Array:
-    """Simulate a telephone: a band, 8000 samples per second, 8 bits by the mu law (ITU-T G.711)."""
+    """Return a recording after transmission by a simulated telephone, (n,).
+
+    The telephone limits the band, and transmits 8000 samples per second of 8 bits by the mu law
+    (ITU-T G.711).
+
+    wave : (n,) samples at `RATE`
+    low_hz, high_hz : limits of the band
+    """
     from scipy.signal import butter, sosfiltfilt
 
     soxr = need("soxr")
@@ -296,16 +346,22 @@ def over_telephone(wave: Array, low_hz: float = 300.0, high_hz: float = 3400.0) 
 
 @cache
 def _extractor() -> Extractor:
-    """Return the extractors, loaded once per process."""
+    """Return the extractors of the default model as one extractor, loaded once per process."""
     return load_extractor(list(EXTRACTORS), check=False)
 
 
 def vectors_of_person(name: str, listing: Listing) -> list[tuple[Any, ...]]:
-    """Embed all recordings of one person, each clean and some in another condition; real calls as they are.
+    """Extract the vectors of all recordings of one person, including joined phrases.
+
+    Every recording is used clean. Every second one is also used in a simulated condition, and those
+    of some people in a simulated call. Real calls are used in no simulated condition.
+
+    name : name of the corpus
+    listing : recordings of the person
 
     Returns
     -------
-    one tuple of `COLUMNS` per vector
+    one tuple per vector, with the values of `COLUMNS`
     """
     speaker = str(listing.fields["speaker"][0])
     sex = str(listing.fields.get("gender", [""])[0])
@@ -336,7 +392,12 @@ def vectors_of_person(name: str, listing: Listing) -> list[tuple[Any, ...]]:
 
 
 def write_vectors(folder: Path, name: str, root: Path) -> None:
-    """Embed the corpus at `root` and write ``<name>.npz`` into a folder; do nothing if the file exists."""
+    """Extract the vectors of a corpus and write them to ``<name>.npz``, unless the file exists.
+
+    folder : folder to write to
+    name : name of the corpus, a key of `DOMAINS`
+    root : folder of the corpus
+    """
     path = folder / f"{name}.npz"
     if path.is_file():
         return
@@ -382,7 +443,13 @@ class LabelledVectors:
     snr: Array
 
     def is_high_voice(self, speakers: Names) -> BoolArray:
-        """Return whether each of some speakers (n,) is female, or has a high voice where the sex is not labelled."""
+        """Return a (m,) mask of the speakers with a high voice.
+
+        These are women or, if the sex is not labelled, speakers with a median pitch from
+        `HIGH_VOICE_HZ` on.
+
+        speakers : (m,) names of speakers, with repetitions or not
+        """
         names, codes = np.unique(speakers, return_inverse=True)
         is_high = []
         for name in names:
@@ -394,18 +461,27 @@ class LabelledVectors:
         return np.array(is_high)[codes]
 
     def select(self, rows: Names) -> LabelledVectors:
-        """Return the vectors at `rows`, indices or a mask."""
+        """Return the vectors in some rows, with their labels.
+
+        rows : indices, or a mask of all rows
+        """
         return LabelledVectors(**{name: column[rows] for name, column in vars(self).items()})
 
     def labels(self) -> dict[str, Names]:
-        """Return the labels for training; each class of "source_recording" is one recording in all its conditions."""
+        """Return the labels for `DomainPLDA.fit`: speaker, phrase, domain and source_recording.
+
+        The label source_recording is the same for a recording in all its simulated conditions.
+        """
         labels = {"speaker": self.speaker, "phrase": self.phrase, "domain": self.domain}
         cells = zip(*labels.values(), self.repetition.astype(np.str_), strict=True)
         return {**labels, "source_recording": np.array(["|".join(cell) for cell in cells])}
 
 
 def _read_table(folder: Path, name: str) -> dict[str, Any]:
-    """Return the columns of the file of a corpus."""
+    """Read the file that `write_vectors` wrote for a corpus, {name of `COLUMNS`: values}.
+
+    Raise `DataError` if the file does not exist.
+    """
     path = folder / f"{name}.npz"
     if not path.is_file():
         raise DataError(f"{path} does not exist: run python -m tools.default_model vectors first")
@@ -414,9 +490,13 @@ def _read_table(folder: Path, name: str) -> dict[str, Any]:
 
 
 def refused_recordings(folder: Path) -> list[Json]:
-    """Return the number of recordings per domain, and of those that the commands refuse for lack of speech.
+    """Count the recordings of each domain with too little speech, which `mvplda verify` refuses.
 
-    Joined phrases are refused if one of their recordings is.
+    A joined phrase counts if one of its recordings has too little speech.
+
+    Returns
+    -------
+    one dict per domain, with its name and the numbers "recordings" and "refused"
     """
     counts: list[Json] = []
     for name in DOMAINS:
@@ -433,7 +513,10 @@ def refused_recordings(folder: Path) -> list[Json]:
 
 
 def read_labelled_vectors(folder: Path) -> LabelledVectors:
-    """Read the vectors that `write_vectors` wrote into a folder, without recordings that the commands refuse."""
+    """Read the vectors of all corpora that `write_vectors` wrote into a folder.
+
+    Recordings with too little speech for commands such as `mvplda verify` are left out.
+    """
     tables = []
     for name in DOMAINS:
         table = _read_table(folder, name)
