@@ -173,7 +173,7 @@ def test_another_key_database_is_refused(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'data.sqlite'}"
     with make_bench(Store(url, f"sqlite:///{tmp_path / 'keys.sqlite'}")) as bench:
         bench.person(40)
-    with pytest.raises(ParameterError, match="another key database"):
+    with pytest.raises(ParameterError, match="does not have the data keys of these profiles"):
         Store(url, f"sqlite:///{tmp_path / 'others.sqlite'}")
     # a copy of the keys from before there were marks is the same database
     keys = Database(f"sqlite:///{tmp_path / 'keys.sqlite'}", Settings())
@@ -208,7 +208,7 @@ def test_data_keys_move_into_a_database_of_their_own(
         answer = bench.calls.verify(name, bench.world.say(40, 0)[0]).json()
         assert answer["decision"] == "accept"
     # a host that was not told about it
-    with pytest.raises(ParameterError, match="another key database"):
+    with pytest.raises(ParameterError, match="does not have the data keys of these profiles"):
         Store(url)
 
 

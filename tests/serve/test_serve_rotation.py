@@ -210,7 +210,7 @@ def test_an_interrupted_rotation_is_named_and_continued(make_store, step, monkey
     for lonely in (MASTER_KEY, NEW_KEY):
         with pytest.raises(ParameterError, match="mvplda serve rotate"):
             service_of(make_store(), lonely)
-    with pytest.raises(ParameterError, match="was interrupted: finish it first"):
+    with pytest.raises(ParameterError, match="was interrupted: first run"):
         rotate_database(make_store(), NEW_KEY, master_key(3))
     for _ in range(2):
         assert rotate_database(make_store(), MASTER_KEY, NEW_KEY).profiles == len(people)

@@ -1,4 +1,4 @@
-"""Erasure of what remains of deleted people: the database of data keys, and the scrubbing of PostgreSQL.
+"""Erasure of remaining data of deleted people: a separate database of data keys, and scrubbing of PostgreSQL.
 
 Without the data key of a profile, no copy of its voice can be decrypted. PostgreSQL does not overwrite deleted rows:
 they stay in its tables until these are rewritten, and in its write-ahead log until old segments are removed.
@@ -53,11 +53,13 @@ FORBIDDEN = "42501"
 
 
 def bind_key_database(store: Store) -> None:
-    """Store the mark of the database of data keys beside the profiles, so that another one is noticed later.
+    """Check that a store has the database with the data keys of its profiles.
+
+    The first call notes the mark of the key database in the database of the profiles; later calls compare the marks.
 
     Raises
     ------
-    ParameterError : if the data keys of the profiles are in another database than the store has
+    ParameterError : if the data keys of the profiles are in another database than `store.key_database`
     """
     is_apart = store.key_database is not store.database
     with store.database.begin() as connection:
@@ -65,7 +67,7 @@ def bind_key_database(store: Store) -> None:
         if expected is None and is_apart and has_data_keys(connection):
             raise ParameterError(
                 "the data keys are still in the database of the profiles, but --key-database names another database: "
-                "move them there with mvplda serve move-keys"
+                "move them there with `mvplda serve move-keys`"
             )
     with store.key_database.begin() as connection:
         mark = key_mark(connection, expected)
@@ -74,15 +76,15 @@ def bind_key_database(store: Store) -> None:
         expected = connection.execute(GET_META, {"key": KEY_DATABASE}).scalar()
     if mark != expected:
         raise ParameterError(
-            "the data keys of this database are in another key database than the given one: pass the same "
-            "--key-database (MVPLDA_KEY_DATABASE) on all hosts, or restore the key database"
+            f"the key database {store.key_database.engine.url} does not have the data keys of these profiles: pass the "
+            "same --key-database (or MVPLDA_KEY_DATABASE) on all hosts, or restore the key database"
         )
 
 
 def key_mark(connection: Connection, expected: str | None = None) -> str:
-    """Return the mark of a database of data keys, a random id; a database without a mark gets one.
+    """Return the mark of a database of data keys, a random id that is created if it is missing.
 
-    expected : mark to give to a database that has data keys but no mark, such as a restored old copy; None: a new one
+    expected : mark to store if the database has data keys but no mark, such as a restored old copy; None: a random one
     """
     new = secrets.token_hex(16)
     if expected is not None and has_data_keys(connection):
@@ -110,7 +112,7 @@ def move_keys(store: Store, target: Database) -> int:
 
     Returns
     -------
-    number of data keys
+    number of moved data keys
 
     Raises
     ------
@@ -176,7 +178,7 @@ def scrub_store(store: Store) -> ScrubReport:
         if report.remains:
             report.remains.append(
                 "there, somebody with the master key can still decrypt the data keys and voices of deleted people: "
-                "store data keys in an SQLite file instead (mvplda serve move-keys)"
+                "store data keys in an SQLite file instead (`mvplda serve move-keys`)"
             )
     return report
 
@@ -184,8 +186,8 @@ def scrub_store(store: Store) -> ScrubReport:
 def scrub_database(database: Database, tables: Sequence[str], report: ScrubReport) -> None:
     """Rewrite tables of one PostgreSQL database, and remove its old write-ahead log.
 
-    tables : names of the tables, besides those of data keys and voice vectors
-    report : report to which the rewritten tables and the remains are added
+    tables : names of the tables to rewrite; the tables of data keys and voice vectors are rewritten in any case
+    report : report to which the names of rewritten tables and the remaining places of data are added
     """
     with autocommit(database) as connection:
         existing = set(sa.inspect(connection).get_table_names())
@@ -235,7 +237,10 @@ def log_copies(connection: Connection) -> Iterator[str]:
 
 @contextmanager
 def autocommit(database: Database) -> Iterator[Connection]:
-    """Open a connection whose statements each commit at once and have no time limit; only waits for locks have one."""
+    """Open a connection that commits each statement at once.
+
+    Statements have no time limit, except 60 s for waiting for a lock.
+    """
     with database.engine.connect() as found:
         connection = found.execution_options(isolation_level="AUTOCOMMIT")
         connection.exec_driver_sql("SET statement_timeout = 0")

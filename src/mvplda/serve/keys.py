@@ -1,4 +1,4 @@
-"""Secrets: the master key, encryption of stored data, rotation of voice templates, and API keys of callers."""
+"""Secrets: the master key, encryption of stored data, rotation of stored vectors, and API keys of callers."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ class MasterKey:
             return key
         if folder is None:
             raise ParameterError(
-                f"set {MASTER} to 32 random bytes in base64, the same on all hosts that share the database"
+                f"the environment variable {MASTER} is not set: set it to 32 random bytes in base64, the same on all "
+                "hosts that share the database"
             )
         path = folder / MASTER_FILE
         if create and not path.exists():
@@ -91,7 +92,10 @@ class MasterKey:
 
     @classmethod
     def from_environment(cls, name: str) -> MasterKey | None:
-        """Return the master key in the environment variable `name`, or in the file that it names; None: not set."""
+        """Return the master key in the environment variable `name`; None if it is not set.
+
+        The value is the key in base64, or ``@`` and the path of a file with the key.
+        """
         text = os.environ.get(name, "")
         if text.startswith("@"):
             return cls.from_file(Path(text[1:]))
@@ -108,7 +112,7 @@ class MasterKey:
 
     @cached_property
     def mark(self) -> str:
-        """Keyed hash in hexadecimal that identifies the key; the database stores it, to refuse other keys."""
+        """Hash of the key in hexadecimal; the database stores it, so that the service can refuse another key."""
         return self.derived("check").hex()
 
 
@@ -132,8 +136,9 @@ class KeyRing:
 
     Parameters
     ----------
-    masters : known keys; the first one is used for a new database
-    search : returns the keys that exist now, to find a new key without a restart; None: only known keys are used
+    masters : known keys; a new database uses the first one
+    search : function that reads all existing keys, so that a new key is found without a restart; None: only `masters`
+        are used
     """
 
     def __init__(
@@ -163,7 +168,7 @@ class KeyRing:
         return master
 
     def _known(self, mark: str) -> MasterKey | None:
-        """Return the known master key whose mark is `mark` or begins with it; None if there is no such key."""
+        """Return the master key whose mark is `mark` or begins with it, without a search for new keys."""
         if mark in self._masters:
             return self._masters[mark]
         for known, master in self._masters.items():
@@ -182,7 +187,7 @@ class KeyRing:
 
 
 def find_masters(folder: Path | None) -> list[MasterKey]:
-    """Return the master keys that exist now: the present key and, during a rotation, the new key.
+    """Return the existing master keys: the present key and, during a change of the master key, the new one.
 
     If the environment has a master key, files are not read.
 
@@ -199,7 +204,7 @@ def find_masters(folder: Path | None) -> list[MasterKey]:
 
 
 def read_masters(sources: Iterable[Callable[[], MasterKey | None]]) -> list[MasterKey]:
-    """Return the keys that functions read from their sources; missing and incomplete keys are left out."""
+    """Call each function in `sources`, and return the keys that they read; missing and malformed keys are left out."""
     masters = []
     for read in sources:
         with suppress(OSError, ParameterError):
@@ -230,7 +235,10 @@ def make_key_file(path: Path) -> None:
 
 
 def decode_key(text: str, source: str) -> bytes:
-    """Return the 32 bytes of a key from base64; raise `ParameterError`, which names the `source`, if it is wrong."""
+    """Return the 32 bytes of a key from base64; raise `ParameterError` if `text` is not such a key.
+
+    source : environment variable or file of the key, named in the error
+    """
     try:
         key = base64.b64decode(text.strip(), validate=True)
     except ValueError:
@@ -250,7 +258,7 @@ class Vault:
 
     Parameters
     ----------
-    masters : master keys, or the only master key
+    masters : master keys, or a single master key
     """
 
     def __init__(self, masters: KeyRing | MasterKey) -> None:
@@ -277,12 +285,12 @@ class Vault:
         return bytes.fromhex(master.mark)[:MARK_BYTES] + wrapped
 
     def unwrap(self, wrapped: bytes, name: str) -> bytes:
-        """Return the data key of the profile `name`, decrypted.
+        """Return the data key of the profile `name`, decrypted from `wrapped`.
 
         Raises
         ------
         ValueError : if `wrapped` is damaged, or belongs to another profile
-        UnknownMasterKey : if its master key is unknown
+        UnknownMasterKey : if this process does not have the master key that `wrapped` names
         """
         if not isinstance(wrapped, bytes) or len(wrapped) != WRAPPED_BYTES:
             raise ValueError(f"expected an encrypted data key of {WRAPPED_BYTES} bytes for {name}")
@@ -293,16 +301,16 @@ class Vault:
         return self.open(master.derived("wrapping"), wrapped[MARK_BYTES:], name)
 
     def seal(self, key: bytes, data: bytes, address: str) -> bytes:
-        """Return encrypted data of one row.
+        """Encrypt `data` of one row of the database.
 
-        key : data key
+        key : data key of the profile
         address : text that identifies the row; the data can be decrypted with the same address only
         """
         nonce = secrets.token_bytes(12)
         return bytes(nonce + self._cipher(key).encrypt(nonce, data, address.encode()))
 
     def open(self, key: bytes, data: bytes, address: str) -> bytes:
-        """Return data that `seal` encrypted, decrypted; raise `ValueError` if key, data or address are wrong."""
+        """Decrypt data that `seal` encrypted; raise `ValueError` if `key`, `data` or `address` is another one."""
         from cryptography.exceptions import InvalidTag
 
         try:
@@ -316,7 +324,7 @@ class Vault:
 
 
 def keyed_mark(key: bytes, digest: str) -> str:
-    """Return the keyed hash of a recording's `digest`, equal for equal recordings of one profile.
+    """Return the keyed hash of a recording's `digest`, by which the same recording of a profile is recognised.
 
     key : data key of the profile; without it the hash cannot be linked to a recording
     """
@@ -328,7 +336,7 @@ ROTATION_BLOCK = 320
 
 
 def rotation_matrix(secret: bytes, dimension: int) -> Array:
-    """Return a random (dimension, dimension) orthogonal matrix that a secret determines, the same on every machine.
+    """Return the random (dimension, dimension) orthogonal matrix that `secret` determines, equal on every machine.
 
     All orthogonal matrices are equally likely. An empty secret gives the identity.
     """
@@ -360,11 +368,11 @@ class TemplateRotation:
             self._blocks.append((columns, rotation_matrix(block_secret, width)))
 
     def apply(self, y: Array) -> Array:
-        """Return the (n, dimension) vectors `y`, rotated."""
+        """Rotate the (n, dimension) vectors `y`."""
         return np.hstack([y[:, columns] @ Q.T for columns, Q in self._blocks])
 
     def undo(self, y: Array) -> Array:
-        """Return the (n, dimension) vectors of which `y` are the rotated ones."""
+        """Undo `apply`: return the (n, dimension) vectors before their rotation to `y`."""
         return np.hstack([y[:, columns] @ Q for columns, Q in self._blocks])
 
 
@@ -373,13 +381,13 @@ class TemplateRotation:
 
 @dataclass(frozen=True)
 class KeyPolicy:
-    """Policy of an API key: limits of what its caller may do and see. None means the default of the key's role.
+    """Policy of an API key: restrictions of its caller; None: the default of the key's role.
 
     Parameters
     ----------
     detail : fields of a decision that the caller sees: "verdict", "halves" (the verdicts about voice and phrase,
         too), or "evidence" (all)
-    far : largest share of accepted impostors that the caller may choose
+    far : largest share of accepted impostors that a call with this key may choose
     require : protection against replayed and synthetic voices that each verification must have
     """
 
@@ -413,19 +421,19 @@ class Caller:
 
     @property
     def detail(self) -> Detail:
-        """Fields of a decision that the caller sees; by default the verdict for the role verify, else all evidence."""
+        """Fields of a decision that the caller sees; default: "verdict" for the role verify, else "evidence"."""
         return self.policy.detail or ("verdict" if self.role == "verify" else "evidence")
 
     def may(self, role: str) -> bool:
-        """Return whether the caller may do what `role` may do."""
+        """Return whether the role of the caller is `role` or a higher one (verify < enrol < admin)."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
 def new_api_key() -> str:
-    """Return a new random API key of 32 bytes; it cannot be guessed from a plain hash, so the hash may be stored."""
+    """Return a new random API key of 32 bytes, too many to be guessed from its stored hash."""
     return "mvp_" + secrets.token_urlsafe(KEY_BYTES)
 
 
 def key_hash(key: str) -> str:
-    """Return the SHA-256 hash of an API key in hexadecimal, in place of which the key itself is not stored."""
+    """Return the SHA-256 hash of an API key in hexadecimal; only the hash is stored, not the key."""
     return hashlib.sha256(key.encode()).hexdigest()

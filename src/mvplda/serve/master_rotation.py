@@ -85,10 +85,10 @@ PUT_META = sa.text(
 
 
 def delete_keyless_profiles(store: Store) -> tuple[int, int]:
-    """Delete profiles without a data key, which exist after a copy of the database was restored.
+    """Delete profiles without a data key, such as deleted ones that a restored copy of the database brought back.
 
-    Their names and consents are erased together with the templates that can no longer be decrypted. Data keys without a
-    profile, which a crash may leave, are destroyed.
+    Names, consents and templates of these profiles are erased; without a data key the templates cannot be decrypted.
+    Data keys without a profile, which a crash can leave behind, are destroyed.
 
     Returns
     -------
@@ -116,7 +116,7 @@ class RotationReport:
 
     Parameters
     ----------
-    profiles : number of profiles with the new key
+    profiles : number of profiles that have data, damaged ones included
     damaged : ids of profiles that keep the previous key, because their data cannot be read
     """
 
@@ -151,7 +151,7 @@ def rotate_master_key(settings: Settings, store: Store, old: MasterKey) -> Rotat
         if old.source == "environment":
             raise ParameterError(
                 f"the master key comes from the environment: set {NEW_MASTER} to the new key, restart all services "
-                "with both keys, and run mvplda serve rotate again"
+                "with both keys, and run `mvplda serve rotate` again"
             )
         make_key_file(new_file)
         new = MasterKey.from_file(new_file)
@@ -186,7 +186,14 @@ def rotate_database(store: Store, old: MasterKey, new: MasterKey) -> RotationRep
 
 
 def _begin(store: Store, old: MasterKey, new: MasterKey) -> None:
-    """Make all services write with the new key, or check that an interrupted call with the same keys has done so."""
+    """Note both master keys in the database, so that all services write with the new one.
+
+    Do nothing if an interrupted call with the same keys has done so.
+
+    Raises
+    ------
+    ParameterError : if `old` is not the key of the database, or if a change with other keys was interrupted
+    """
     with store.write() as work:
         lock_hosts(work.connection)
         mark, before = store.meta("master", work), store.meta(BEFORE, work)
@@ -198,11 +205,11 @@ def _begin(store: Store, old: MasterKey, new: MasterKey) -> None:
         elif mark != new.mark or before not in (None, old.mark):
             if before is None:
                 raise ParameterError(
-                    "the given master key differs from the one that this database was created with: pass that key"
+                    "the given master key differs from the one that this database was created with: use that key"
                 )
             raise ParameterError(
-                "an earlier change of the master key was interrupted: finish it first, by running mvplda serve rotate "
-                "with its two keys"
+                "an earlier change of the master key was interrupted: first run `mvplda serve rotate` with the two "
+                "keys of that change"
             )
     store.master = new.mark
 
@@ -218,12 +225,12 @@ def _finish(store: Store) -> None:
 
 
 class Rotation:
-    """Changes the profiles of a database from one master key to another, a few at a time.
+    """Change of the profiles of one database from the previous master key to the new one, a few at a time.
 
     Parameters
     ----------
     store : database
-    masters : the new master key first, then the previous one
+    masters : the new master key, followed by the previous one
 
     Attributes
     ----------
@@ -248,7 +255,7 @@ class Rotation:
             if time.monotonic() > until:
                 raise ParameterError(
                     f"the change of the master key is not finished, because other connections have locked {held} "
-                    "profiles: run mvplda serve rotate again"
+                    "profiles: run `mvplda serve rotate` again"
                 )
             time.sleep(HELD_PAUSE_S)
 
@@ -271,7 +278,7 @@ class Rotation:
         return isinstance(wrapped, bytes) and wrapped.hex().startswith(self._digits)
 
     def _change_once(self) -> int:
-        """Change all profiles that no other connection has locked, and return the number of locked ones."""
+        """Change all profiles that are not locked by another connection; return how many were locked."""
         held = 0
         self.report.profiles = 0
         for names in self._pages():
@@ -295,7 +302,7 @@ class Rotation:
                 yield names
 
     def _outdated(self, names: Sequence[str]) -> list[str]:
-        """Return those ids of `names` whose profiles have data of the previous master key, without damaged ones."""
+        """Return the ids, out of `names`, of undamaged profiles that still have data under the previous master key."""
         with self.store.read() as work:
             outdated = set(work.run(OUTDATED, names=names, digits=self._digits).scalars())
         keys = self.store.all_keys(names)
@@ -323,7 +330,10 @@ class Rotation:
         return len(names) - len(free)
 
     def _unwrapped(self, work: Transaction, keys: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Return {profile id: decrypted data key}; damaged data keys are left out, and recorded as damage."""
+        """Return {profile id: decrypted data key}; damaged data keys are left out, and noted by `Templates.damage`.
+
+        keys : {profile id: encrypted data key}
+        """
         data_keys = {}
         for name, wrapped in keys.items():
             with suppress(DamagedProfile):
@@ -331,8 +341,9 @@ class Rotation:
         return data_keys
 
     def _rotate(self, work: Transaction, rows: Sequence[EnrolmentRow], key: bytes) -> None:
-        """Store the recordings of a profile rotated by the new master key; damaged recordings stay as they are.
+        """Store the contributions of recordings again, rotated by the new master key; damaged ones stay as they are.
 
+        rows : recordings of one profile
         key : decrypted data key of the profile
         """
         for row in rows:
@@ -344,7 +355,7 @@ class Rotation:
     def _rewrap(
         self, work: Transaction, keys: Mapping[str, bytes], data_keys: Mapping[str, bytes]
     ) -> None:
-        """Encrypt data keys with the new master key.
+        """Store data keys encrypted with the new master key.
 
         keys : {profile id: encrypted data key}
         data_keys : {profile id: decrypted data key}

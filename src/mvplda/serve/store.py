@@ -89,8 +89,8 @@ class Transaction:
 
     Attributes
     ----------
-    changed : ids of the profiles that the transaction changes, which get a change number at its end
-    notes : audit entries to be written at its end
+    changed : ids of the profiles that the transaction changes; at its end they get a new change number
+    notes : audit entries, which are written at its end
     """
 
     def __init__(
@@ -115,7 +115,11 @@ class Transaction:
         return float(self.value(sa.select(DATABASE_TIME)))
 
     def run(self, statement: sa.Executable | str, **values: object) -> sa.CursorResult[Any]:
-        """Execute a statement with the values of its parameters; in a string of SQL, parameters are ``:name``."""
+        """Execute a statement and return its result.
+
+        statement : statement of SQLAlchemy, or SQL with parameters written as ``:name``
+        values : {name: value} of the parameters
+        """
         if isinstance(statement, str):
             statement = sa.text(statement)
         return self.connection.execute(statement, values)
@@ -125,24 +129,24 @@ class Transaction:
         self.connection.execute(statement, rows)
 
     def rows(self, record: Callable[..., Row], query: sa.Executable, **values: object) -> list[Row]:
-        """Return record(*columns) for each row of a query with the values of its parameters."""
+        """Execute a query with `values` for its parameters, and return record(*columns) for each row."""
         return [record(*row) for row in self.run(query, **values).all()]
 
     def first(
         self, record: Callable[..., Row], query: sa.Executable, **values: object
     ) -> Row | None:
-        """Return record(*columns) for the first row of a query; None without a row."""
+        """Execute a query, and return record(*columns) for the first row; None if there is no row."""
         row = self.run(query, **values).first()
         return None if row is None else record(*row)
 
     def value(self, query: sa.Executable | str, **values: object) -> Any:
-        """Return the first column of the first row of a query; None without a row."""
+        """Execute a query, and return the first column of the first row; None if there is no row."""
         return self.run(query, **values).scalar()
 
     def note(
         self, action: str, profile: str | None = None, result: str | None = None, **detail: object
     ) -> None:
-        """Add an entry to the audit, which is written at the end of the transaction.
+        """Note an audit entry, which is written at the end of the transaction.
 
         Parameters
         ----------
@@ -169,14 +173,15 @@ class Store:
     Parameters
     ----------
     url : ``sqlite:///folder/mvplda.sqlite`` or ``postgresql://...``
-    key_url : database of the data keys, so that they are not backed up with the data; None: the same database
+    key_url : address of a separate database of the data keys, which must not be backed up together with the data; None:
+        the data keys are in the database `url`
     settings : time limits; None: defaults and environment
     is_urgent : whether this process may write to SQLite before processes that are not urgent
     schema : schema of PostgreSQL; None: the default schema
 
     Raises
     ------
-    ParameterError : if the address is wrong, or if the data keys are in another database
+    ParameterError : if an address is wrong, or if the data keys of the profiles are in another database than `key_url`
     FileFormatError : if a newer version of mvplda made the tables
     """
 
@@ -264,9 +269,9 @@ class Store:
             work.run(NUMBER_PROFILES, number=counter.number, names=names[start : start + NUMBERED])
 
     def _changed_master(self, mark: str) -> Problem:
-        """Return the problem of a transaction that has encrypted data with the previous master key.
+        """Return the problem (503) of a transaction that has encrypted data with the previous master key.
 
-        If this process has the new key, with the given `mark`, the transaction can be repeated.
+        It is `MasterKeyChanged` if this process has the new key with the given `mark`: the transaction can be repeated.
         """
         if self._masters is None or self._masters.find(mark) is None:
             return rotated()
@@ -274,7 +279,7 @@ class Store:
         return MasterKeyChanged()
 
     def bind(self, masters: KeyRing) -> None:
-        """Use the master keys of a process for this database; a new database gets the first of them.
+        """Use the master keys of this process for the database; a new database uses the first of them from now on.
 
         Raises
         ------
@@ -290,7 +295,7 @@ class Store:
         self._masters = masters
 
     def check_masters(self, masters: KeyRing, work: Transaction) -> None:
-        """Raise `ParameterError` if a master key is missing with which data of the database were encrypted."""
+        """Raise `ParameterError` unless `masters` has all master keys with which data of the database are encrypted."""
         marks = list(work.run(MASTER_MARKS).scalars())
         missing = [mark for mark in marks if masters.find(mark) is None]
         if len(missing) == 1 and len(marks) == 2:
@@ -304,7 +309,7 @@ class Store:
             )
 
     def meta(self, name: str, work: Transaction | None = None) -> str | None:
-        """Return the value with a name in the table ``meta``; None if it is not set.
+        """Return the value of the entry `name` in the table ``meta``; None if there is no such entry.
 
         work : transaction to read in; None: a new one
         """
@@ -315,7 +320,7 @@ class Store:
         return value
 
     def is_master(self, work: Transaction, mark: str) -> bool:
-        """Return whether `mark`, or the beginning of a mark, belongs to a master key of the database."""
+        """Return whether a master key of the database has a mark that is `mark` or begins with it."""
         marks = work.run(MASTER_MARKS).scalars()
         return mark != "" and any(str(known).startswith(mark) for known in marks)
 
@@ -351,7 +356,7 @@ class Store:
 
     @contextmanager
     def _read_keys(self, work: Transaction | None) -> Iterator[Transaction]:
-        """Open a transaction that only reads data keys; `work` itself if they are in the database of the profiles."""
+        """Open a transaction that only reads data keys; see `keys`."""
         if work is not None and self.key_database is self.database:
             yield work
         else:
@@ -381,7 +386,7 @@ class Store:
 
 
 class MasterKeyChanged(Problem):
-    """Problem of a transaction during which the master key was changed; it is repeated with the new key."""
+    """Problem (503) of a transaction during which the master key was changed; the service repeats the transaction."""
 
     def __init__(self) -> None:
         detail = (
@@ -391,7 +396,7 @@ class MasterKeyChanged(Problem):
 
 
 def rotated() -> Problem:
-    """Return the problem of a call to a process that does not have the new master key."""
+    """Return the problem (503) of a call to a process that does not have the new master key."""
     detail = (
         "the master key was changed: the operator of this service must restart it with the new key"
     )

@@ -90,8 +90,8 @@ class Tenant:
     ----------
     name : name of the tenant
     id : random id, by which a tenant that was erased and created again is recognised as another tenant
-    settings : settings that differ from those of the service, as JSON
-    created : time in seconds since 1970
+    settings : {name: value} of the settings that differ from those of the service, as JSON
+    created : time of creation in seconds since 1970
     """
 
     name: str
@@ -105,11 +105,13 @@ class Tenant:
 
 
 def apply_settings(settings: Settings, changes: Mapping[str, object]) -> Settings:
-    """Return the `settings` of the service with other values, {name: value}.
+    """Return a copy of the `settings` of the service with other values.
+
+    changes : {name: value} of the settings to replace
 
     Raises
     ------
-    ParameterError : if a tenant cannot have a setting of its own, or if a value is wrong
+    ParameterError : if a setting in `changes` is not one that a tenant can have, or if a value is wrong
     """
     unknown = sorted(set(changes) - set(TENANT_SETTINGS))
     if unknown:
@@ -120,7 +122,8 @@ def apply_settings(settings: Settings, changes: Mapping[str, object]) -> Setting
         return Settings.model_validate(settings.model_dump() | dict(changes))
     except ValidationError as error:
         fault = error.errors()[0]
-        raise ParameterError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from error
+        name = ".".join(map(str, fault["loc"]))
+        raise ParameterError(f"the setting {name} has a wrong value: {fault['msg']}") from error
 
 
 # -- databases ---------------------------------------------------------------------------
@@ -129,8 +132,10 @@ def apply_settings(settings: Settings, changes: Mapping[str, object]) -> Setting
 def tenant_url(url: str, name: str) -> str:
     """Return the address of a tenant's database.
 
-    url : address of the service's database; with SQLite, the tenant has a file in a folder beside it; with PostgreSQL,
-        the tenant has a schema in the same database
+    For SQLite, it is a file in the folder ``tenants`` beside the service's database. For PostgreSQL, it is the database
+    of the service itself, in which the tenant has a schema.
+
+    url : address of the service's database
     """
     parsed = make_url(url)
     if not url.startswith("sqlite"):
@@ -140,7 +145,7 @@ def tenant_url(url: str, name: str) -> str:
 
 
 def tenant_schema(name: str) -> str:
-    """Return the name of a tenant's schema of PostgreSQL."""
+    """Return the name of the PostgreSQL schema of the tenant `name`."""
     return "tenant_" + name.replace("-", "_")
 
 
@@ -194,7 +199,7 @@ def tenant_store(settings: Settings, store: Store, name: str | None) -> Iterator
 def no_tenant(name: str) -> ParameterError:
     """Return the error for the name of a tenant that does not exist."""
     return ParameterError(
-        f"no tenant has the name {name!r}: make it with mvplda serve tenant {name}"
+        f"no tenant has the name {name!r}: create it with `mvplda serve tenant {name}`"
     )
 
 
@@ -208,7 +213,7 @@ def list_tenants(store: Store) -> list[Tenant]:
 
 
 def find_tenant(store: Store, name: str) -> Tenant | None:
-    """Return the tenant with this name; None if there is none."""
+    """Return the tenant `name`; None if it does not exist."""
     with store.read() as work:
         return work.first(Tenant, BY_NAME, tenant=name)
 
@@ -220,7 +225,8 @@ def put_tenant(store: Store, settings: Settings, name: str, changes: Mapping[str
     ----------
     store : database of the service
     settings : settings of the service
-    changes : {setting: value} of the tenant; None resets a setting to the value of the service
+    changes : {setting: value} to set for the tenant; a value of None removes the setting, so that that of the service
+        applies
 
     Returns
     -------
@@ -232,8 +238,8 @@ def put_tenant(store: Store, settings: Settings, name: str, changes: Mapping[str
     """
     if NAME.fullmatch(name) is None:
         raise ParameterError(
-            "expected a name of a tenant of at most 40 lower-case letters, digits and hyphens that begins with a "
-            f"letter; got {name!r}"
+            "expected a name for the tenant of at most 40 lower-case letters, digits and hyphens, the first a letter; "
+            f"got {name!r}"
         )
     with store.write() as work:
         found = work.first(Tenant, BY_NAME, tenant=name)
@@ -251,7 +257,7 @@ def put_tenant(store: Store, settings: Settings, name: str, changes: Mapping[str
 def erase_tenant(store: Store, settings: Settings, name: str) -> None:
     """Erase the tenant `name`: its API keys, data keys and databases.
 
-    Copies of its voices cannot be decrypted afterwards.
+    The voices in copies of the databases, such as back-ups, cannot be decrypted afterwards.
 
     Raises
     ------
@@ -279,7 +285,7 @@ def erase_tenant(store: Store, settings: Settings, name: str) -> None:
 
 
 def export_lines(service: Service) -> Iterator[str]:
-    """Yield all stored data of a service as lines of JSON: one per existing profile, and one per audit entry."""
+    """Yield all stored data of a service, without vectors, as JSON: a line per existing profile and per audit entry."""
     after = ""
     operator = Caller("export", "admin")
     while True:
@@ -302,7 +308,7 @@ class Tenants:
 
     Parameters
     ----------
-    service : service whose database has the list of tenants, and whose model and settings they share
+    service : service whose database has the list of tenants; they use its model, and its settings by default
     """
 
     def __init__(self, service: Service) -> None:
@@ -340,7 +346,7 @@ class Tenants:
         return Service(store, self._masters(), self._service.model, settings)
 
     def _masters(self) -> KeyRing:
-        """Return the master keys with the present key first, which encrypts the data of new tenants."""
+        """Return the master keys, the present key first, because a new tenant uses the first key."""
         masters = self._service.templates.vault.masters
         present = masters.find(str(self._service.store.master))
         return masters if present is None else masters.with_first(present)
@@ -374,5 +380,5 @@ def open_tenant(service: Service, name: str | None) -> Service:
 
 
 def parse_changes(texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return {setting: value} for `put_tenant` from {NAME: VALUE} of options; an empty VALUE becomes None."""
+    """Return {setting: value} for `put_tenant` from {NAME: VALUE} as typed on the command line; "" becomes None."""
     return {name.replace("-", "_"): value or None for name, value in texts.items()}
