@@ -34,11 +34,11 @@ def client_address(scope: Mapping[str, Any]) -> str:
 
 
 class AddressRate:
-    """Limit of the calls per minute from each address.
+    """Limits the calls per minute from each client address.
 
     Parameters
     ----------
-    per_minute : largest number of calls; 0: no limit
+    per_minute : largest number of calls per minute from one address; 0: no limit
     """
 
     def __init__(self, per_minute: float) -> None:
@@ -118,7 +118,7 @@ class UnfinishedBodies:
         self._by_address.setdefault(request.address, {})[request] = None
 
     def count(self, request: Exchange, size: int) -> None:
-        """Add `size` bytes to a request; refuse the oldest requests while all bodies together are too large."""
+        """Count `size` more bytes of a request; refuse the oldest requests while all bodies together are too large."""
         self._requests[request] += size
         self.size += size
         while self.size > self._largest_size and self._requests:
@@ -144,6 +144,6 @@ class UnfinishedBodies:
         return True
 
     def _refuse(self, request: Exchange) -> None:
-        """Remove a request, and refuse it."""
+        """Remove `request` from the unfinished ones, and make it answer with a refusal."""
         self.remove(request)
         request.stop_reading()

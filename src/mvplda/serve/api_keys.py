@@ -143,14 +143,14 @@ class ApiKeys:
         return [*stored, *(caller.name for caller in self.environment.values())]
 
     def are_lost(self) -> bool:
-        """Return whether the database was served with API keys, none exists now, and the last one was not revoked.
+        """Return whether no API key exists, although the service had some and they were not revoked.
 
-        Keys of the environment are then probably missing by mistake.
+        Probably the environment variable with the keys was forgotten.
         """
         return not self.names() and self._store.meta("api keys") is not None
 
     def require(self) -> None:
-        """Mark the database as served with API keys if the environment has any; `put` does so for stored keys."""
+        """If the environment has API keys, note in the database that it needs keys, for `are_lost`."""
         if self.environment:
             with self._store.write() as work:
                 work.run(PUT_MARK)
@@ -170,7 +170,7 @@ class ApiKeys:
         return stored | self.environment
 
     def spend(self, name: str, calls: int, per_minute: float) -> float:
-        """Count calls towards the rate limit of a key, which all processes share through the database.
+        """Count calls towards the rate limit of a key, in the database, so that the limit holds for all processes.
 
         Parameters
         ----------
@@ -180,7 +180,7 @@ class ApiKeys:
 
         Returns
         -------
-        0 if the calls are allowed; otherwise they are not counted, and the seconds until they are allowed are returned
+        0 if the calls are allowed; otherwise the seconds until they are allowed, and they are not counted
         """
         cost = 60 * calls / per_minute
         with self._store.write() as work:
@@ -194,7 +194,8 @@ def stored_caller(digest: str, name: str, role: str, tenant: str | None, *policy
     """Return the caller in a row of the table ``api_keys``.
 
     digest : hash of the key
-    policy : detail, far and require, see `KeyPolicy`
+    name, role, tenant : see `Caller`
+    policy : the columns detail, far and require, see `KeyPolicy`
     """
     return Caller(name, role, KeyPolicy(*policy), tenant)  # type: ignore[arg-type]
 
@@ -207,12 +208,13 @@ def environment_keys() -> dict[str, Caller]:
     ParameterError : if an entry of the variable is malformed, or if two callers have the same key
     """
     found: dict[str, Caller] = {}
-    for entry in os.environ.get(API_KEYS_VARIABLE, "").split():
+    for number, entry in enumerate(os.environ.get(API_KEYS_VARIABLE, "").split(), 1):
         fields = ENTRY.fullmatch(entry)
         if fields is None:
             raise ParameterError(
-                f"expected NAME:ROLE:KEY in {API_KEYS_VARIABLE}, with a role of verify, enrol or admin and a key of "
-                "at least 16 characters; ROLE may be followed by ,detail=... ,far=... ,require=... and ,tenant=..."
+                f"entry {number} of {API_KEYS_VARIABLE}: expected NAME:ROLE:KEY, with a role of verify, enrol or admin "
+                "and a key of at least 16 characters; ROLE may be followed by ,detail=... ,far=... ,require=... and "
+                ",tenant=..."
             )
         name, role, options, key = fields.groups()
         texts = dict(option.split("=", 1) for option in options.split(",")[1:])

@@ -110,7 +110,7 @@ class Head:
     ----------
     chain : number of the chain, from 0
     first, first_mac : number of the oldest stored entry, and hash of the deleted entry before it (empty: none)
-    number, mac : number and hash of the latest entry (0 and empty: none)
+    number, mac : number and hash of the latest entry (0 and empty: the chain has no entry)
     seal : keyed hash of the other fields
     """
 
@@ -144,7 +144,7 @@ class AuditChain:
     Parameters
     ----------
     key : key of the hashes
-    is_postgres : whether the database is PostgreSQL, which numbers entries otherwise than SQLite
+    is_postgres : whether the database is PostgreSQL; it numbers entries in another way than SQLite
     """
 
     def __init__(self, key: bytes, is_postgres: bool) -> None:
@@ -167,7 +167,10 @@ class AuditChain:
         return replace(head, seal=self._digest("head", values))
 
     def _digest(self, purpose: str, values: object) -> str:
-        """Return the keyed hash of JSON-serialisable values in hexadecimal; `purpose` separates kinds of values."""
+        """Return the keyed hash of JSON-serialisable `values` in hexadecimal.
+
+        purpose : "entry" or "head", so that the same values have different hashes as an entry and as a head
+        """
         text = json.dumps([purpose, values], default=repr)
         return hmac.digest(self._key, text.encode(), "sha256").hex()
 
@@ -212,7 +215,7 @@ class AuditChain:
         return list(range(last + 1, last + 1 + count))
 
     def begin(self, work: Transaction) -> None:
-        """Create the chains of a database; entries that an older version wrote without chains go into the first."""
+        """Create the chains of a database; entries of older versions, which had no chains, are added to the first."""
         for chain in range(CHAINS):
             self._put_head(work, Head(chain, 1, "", 0, ""))
         number, mac = 0, ""
@@ -259,7 +262,7 @@ class AuditChain:
 
         Parameters
         ----------
-        work : transaction that reads the database as of one moment
+        work : transaction whose queries all read the state of the database at one moment
         receipt : {chain: (number, hash)} from an earlier `AuditReport`, to find out whether the audit was replaced by
             an earlier copy; None: no comparison
 
@@ -305,9 +308,9 @@ class Walk:
     Parameters
     ----------
     chain : computes the hashes
-    head : first and last number and hash that the entries must have
-    expected : number and hash of an entry in an earlier receipt; None: no receipt
-    is_complete : whether `head` ends at the end of the chain; otherwise later entries exist and are not read
+    head : numbers of the first and last entry to check, and the hashes before the first and of the last
+    expected : number and hash of an entry of the chain according to an earlier receipt; None: no receipt
+    is_complete : whether the last entry to check is the last of the chain
 
     Attributes
     ----------
@@ -401,7 +404,8 @@ class Walk:
     def _name_unfit(self) -> None:
         """Add a finding per entry with a wrong hash.
 
-        The entry counts as re-ordered if the hash is right for the id of another such entry, otherwise as changed.
+        The entry counts as re-ordered if its hash is right with the id of another entry with a wrong hash, otherwise as
+        changed.
         """
         ids = [row["id"] for row, _ in self._unfit[:NAMED]]
         for row, previous in self._unfit[:NAMED]:
@@ -427,7 +431,7 @@ def number_of_entries(count: int) -> str:
 
 
 def open_audit(store: Store, vault: Vault) -> AuditChain:
-    """Return the audit of a database; an audit without a key gets a new key and empty chains.
+    """Return the audit of a database; if it has no key yet, create a key and empty chains.
 
     vault : decrypts the key of the audit
     """
@@ -483,7 +487,7 @@ def verify_audit(
 
 @contextmanager
 def snapshot(store: Store) -> Iterator[Transaction]:
-    """Open a transaction whose queries all read the database as of one moment."""
+    """Open a transaction that only reads; all its queries read the state of the database at one moment."""
     with store.read() as work:
         if store.is_postgres:
             work.connection = repeatable(work.connection)
@@ -491,7 +495,10 @@ def snapshot(store: Store) -> Iterator[Transaction]:
 
 
 def repeatable(connection: Connection) -> Connection:
-    """Return a connection to PostgreSQL whose transactions read the database as of one moment."""
+    """Return a connection to PostgreSQL with the isolation level REPEATABLE READ.
+
+    All queries of a transaction then read the state of the database at one moment.
+    """
     return connection.execution_options(isolation_level="REPEATABLE READ")
 
 
@@ -545,7 +552,7 @@ def audit_detail(row: AuditRow) -> dict[str, Any]:
 
 
 def receipt_text(receipt: Mapping[int, tuple[int, str]]) -> str:
-    """Return the receipt of a verification, {chain: (number, hash)}, as text: one line "CHAIN NUMBER HASH" each."""
+    """Return the receipt of a verification, {chain: (number, hash)}, as text: a line "CHAIN NUMBER HASH" per chain."""
     return "".join(f"{chain} {number} {mac}\n" for chain, (number, mac) in sorted(receipt.items()))
 
 

@@ -1,4 +1,4 @@
-"""Callers of the service: checks of API keys, limits of the calls per minute, and refused keys."""
+"""Callers of the service: finds them by their API key, and limits their calls per minute."""
 
 from __future__ import annotations
 
@@ -70,7 +70,10 @@ class Callers:
         return caller
 
     async def _find(self, address: str, key: str) -> Caller:
-        """Return the caller of a key; if it is invalid, count that for the client's address and raise a `Problem`."""
+        """Return the caller that owns a key.
+
+        Raises a `Problem` (401 or 429) for an invalid key, which is counted for the client's `address`.
+        """
         caller, until = self._cache.get(key, (None, 0.0))
         if caller is not None and until >= time.monotonic():
             return caller
@@ -86,14 +89,14 @@ class Callers:
         return caller
 
     async def _all_hashes(self) -> Mapping[str, Caller]:
-        """Return {hash of the key: caller} of all keys, read again after `HASHES_S` seconds."""
+        """Return {hash of the key: caller} of all keys; the result is cached for `HASHES_S` seconds."""
         if self._hashes_until < time.monotonic():
             self._hashes_until = time.monotonic() + HASHES_S
             self._hashes = await self._runtime.run(self._keys.all)
         return self._hashes
 
     def _refusal(self, address: str) -> Problem:
-        """Count a missing or invalid key from an address, write it to the log, and return the problem to raise."""
+        """Count a missing or invalid key from an address, log it, and return the problem to raise (401 or 429)."""
         wait = self._failures.spend(address)
         count = self._refused_calls.count(address)
         if count:
@@ -116,7 +119,10 @@ class Callers:
             raise Problem(429, "address", detail, wait=wait)
 
     async def needs_no_key(self) -> bool:
-        """Return whether calls need no API key because none exists; the first key ends that while the service runs."""
+        """Return whether calls need no API key because none exists.
+
+        The database is read again every `KEYS_S` seconds, so that the first key takes effect while the service runs.
+        """
         if self.is_open and self._is_open_until < time.monotonic():
             self.is_open = not await self._runtime.run(self._keys.names)
             self._is_open_until = time.monotonic() + KEYS_S
@@ -144,7 +150,10 @@ class Callers:
             self._calls[caller.name] = left - 1
 
     async def _refuse(self, caller: Caller, runtime: Runtime, wait: float) -> None:
-        """Raise the refusal of a call beyond the rate limit of its key, and count it in the audit."""
+        """Count a call beyond the rate limit of its key for the audit, and raise its refusal (429).
+
+        wait : seconds until the next call is allowed
+        """
         detail = f"too many calls with this API key: wait {wait:.1f} s"
         problem = Problem(429, "rate", detail, wait=wait)
         if caller.name not in self._refused or self._refused[caller.name] < time.monotonic():

@@ -20,16 +20,16 @@ IS_SHUT_DOWN = "mvplda.is_shut_down"
 
 
 class TimeoutProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
-    """HTTP protocol of one connection, which is closed if its request does not become complete.
+    """HTTP protocol of one connection, which is closed if its client does not complete a request.
 
-    A connection without complete headers is closed after ``header_s`` seconds. Beyond the largest number of
-    connections, the oldest connection without complete headers is closed, or else the oldest request with an unfinished
-    body is refused. Half-sent requests therefore never block others.
+    A connection whose request headers are incomplete after ``header_s`` seconds is closed. If there are more than
+    ``connections`` connections, the oldest one without complete headers is closed; if there is none, the oldest request
+    with an unfinished body is refused. Clients that send slowly therefore never block others.
 
     Attributes
     ----------
     settings : limits ``connections`` and ``header_s``
-    bodies : requests with an unfinished body
+    bodies : requests whose body has not arrived completely
     waiting : connections without a complete request, oldest first
     """
 
@@ -68,16 +68,16 @@ class TimeoutProtocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
         super().connection_lost(exc)
 
     def _is_answering(self) -> bool:
-        """Return whether the headers of a request are complete and its answer is not."""
+        """Return whether a request with complete headers has not been answered completely."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _wait(self) -> None:
-        """Start the time limit of the headers of the next request."""
+        """Start the time limit for the headers of the next request."""
         self.waiting[id(self)] = self
         self._timer = self.loop.call_later(self.settings.header_s, self.close_unfinished)
 
     def _stop_waiting(self) -> None:
-        """End the time limit of the headers."""
+        """Stop the time limit for the headers."""
         self.waiting.pop(id(self), None)
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""Policies of API keys: the options that a verification may have, and the fields of the answer that a caller sees."""
+"""Policies of API keys: options that a verification may or must have, and fields of answers that a caller sees."""
 
 from __future__ import annotations
 
@@ -57,14 +57,15 @@ def check_request(
 ) -> None:
     """Check a verification against the policies of its key and of the service.
 
-    If the request has no ``far`` and the key allows less than the usual one, the ``far`` of the key is set.
+    If the request has no ``far``, and the key allows less than `usual_far`, the largest ``far`` that the key allows is
+    set in the request.
 
     Parameters
     ----------
     caller : owner of the API key
     request : fields of the verification
-    usual_far : share of accepted impostors if the request has none; None: that of the model
-    require : protection against replayed and synthetic voices that the service requires
+    usual_far : share of accepted impostors of calls that choose none; None: the model has none
+    require : protection against replayed and synthetic voices that the service requires of all verifications
 
     Raises
     ------
@@ -85,7 +86,7 @@ def check_request(
 def largest_far(caller: Caller, usual_far: float | None) -> float | None:
     """Return the largest share of accepted impostors that a caller may choose; None: any.
 
-    A key of the role verify without a policy may choose at most `usual_far`, the share that calls have by default.
+    usual_far : share of calls that choose none, also the limit for keys of the role verify without a limit of their own
     """
     if caller.policy.far is None and not caller.may("enrol"):
         return usual_far
