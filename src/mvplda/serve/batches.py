@@ -35,13 +35,13 @@ HELD_S = (0.01, 0.1)
 
 @dataclass(eq=False)
 class Entry:
-    """Attempt to be verified that waits for its reply.
+    """Waiting attempt to be verified, with the future for its reply.
 
     Parameters
     ----------
     attempt : profile, recording and fields of the request
     decided : future for the reply
-    until : time of `time.monotonic` from which an attempt on a held profile is refused
+    until : time of `time.monotonic` at which the attempt is refused if its profile is still held
     """
 
     attempt: Attempt
@@ -94,7 +94,10 @@ class Batches:
             return await entry.decided
 
     def _start_lane(self) -> None:
-        """Start a lane for the waiting attempts; if lanes are running, only if they are stuck for `STUCK_S` seconds."""
+        """Start a lane if attempts wait and no lane is running.
+
+        If lanes are running, another one is started after `STUCK_S` seconds unless they have taken the oldest attempt.
+        """
         if not self._waiting:
             return
         if self._lanes == 0:
@@ -103,7 +106,7 @@ class Batches:
             asyncio.get_running_loop().call_later(STUCK_S, self._start_another, self._waiting[0])
 
     def _start_another(self, entry: Entry) -> None:
-        """Start another lane if `entry` still waits, because then all running lanes are stuck."""
+        """Start another lane if `entry` still waits, which shows that all running lanes are stuck."""
         if entry in self._waiting and self._lanes < LANES:
             self._start(self._run_lane())
 
@@ -125,7 +128,11 @@ class Batches:
             self._lanes -= 1
 
     def _next(self) -> list[Entry]:
-        """Take the next batch from the waiting attempts: at most one per profile and `BATCH_LIMIT` together."""
+        """Remove the next batch from the waiting attempts, and return it.
+
+        It has at most one attempt per profile, and at most `BATCH_LIMIT` attempts. It is empty if no attempt can be
+        decided now.
+        """
         batch: dict[str, Entry] = {}
         later = []
         for entry in self._waiting:
@@ -139,7 +146,7 @@ class Batches:
         return list(batch.values())
 
     async def _decide(self, batch: Sequence[Entry]) -> None:
-        """Decide a batch and answer its callers; attempts on held profiles are queued to be repeated."""
+        """Decide a batch and answer its callers, except for attempts on held profiles, which `_retry` repeats."""
         names = {entry.name for entry in batch}
         self._busy |= names
         attempts = [entry.attempt for entry in batch]
@@ -155,7 +162,7 @@ class Batches:
                 answer(entry, outcome)
 
     async def _gather(self, expected: int) -> None:
-        """Wait until `expected` attempts are waiting, at most `PAUSE_S` seconds, so that the next batch is large.
+        """Wait until `expected` attempts are waiting, but at most `PAUSE_S` seconds, so that the next batch is large.
 
         Callers that were just answered often send their next request at once.
         """
@@ -199,7 +206,10 @@ class Batches:
             self._release(batch)
 
     def _release(self, batch: Sequence[Entry]) -> None:
-        """Move attempts to the usual queue whose profiles are no longer held, as the attempts of `batch` showed."""
+        """Move the attempts on profiles that are no longer held back to the usual queue, and start a lane.
+
+        batch : attempts that were just repeated; the profile of one that is not queued again is no longer held
+        """
         for entry in batch:
             entries = self._held.get(entry.name, [])
             if entry not in entries:

@@ -61,7 +61,7 @@ def error_code(error: Exception) -> str | int | None:
 
 
 def database_problem(error: Exception) -> Problem:
-    """Return the problem with which a call is answered whose transaction failed and was undone."""
+    """Return the problem of a call whose transaction failed by `error` and was undone."""
     code = error_code(error)
     if code in FULL:
         detail = (
@@ -75,7 +75,7 @@ def database_problem(error: Exception) -> Problem:
 
 
 class RowHeld(Problem):
-    """Refusal of an operation that did not begin, because another connection has locked the row of the profile."""
+    """Problem (503) of a call that changed nothing, because another connection has locked the row of its profile."""
 
     def __init__(self) -> None:
         detail = "another connection has locked this profile in the database: nothing was changed, send the call again"
@@ -83,7 +83,10 @@ class RowHeld(Problem):
 
 
 class UncertainCommit(Problem):
-    """Problem of a call whose connection to the database was lost during the commit: its outcome is unknown."""
+    """Problem (503) of a call that lost its connection to the database during the commit.
+
+    It is unknown whether the call has changed anything.
+    """
 
     def __init__(self) -> None:
         problem = no_answer(is_unchanged=False)
@@ -91,9 +94,9 @@ class UncertainCommit(Problem):
 
 
 class UnreadableRows(Exception):
-    """Error of a query about several profiles, some of whose rows the database cannot read.
+    """Error of a query about several profiles: the database cannot read the rows of some of them.
 
-    The profiles have been recorded as damaged, so that the query can be repeated without them.
+    Before it is raised, these profiles are noted as damaged, so that the query can be repeated without them.
     """
 
 
@@ -122,7 +125,7 @@ class Database:
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
-        """Open a transaction that may write; SQLite has one such transaction at a time.
+        """Open a transaction that may write; SQLite allows only one such transaction at a time.
 
         Raises
         ------
@@ -185,7 +188,8 @@ def create_engine(url: str, settings: Settings, schema: str | None = None) -> En
     kind = url.partition(":")[0].partition("+")[0]
     if kind not in ("sqlite", "postgresql"):
         raise ParameterError(
-            f"expected a database sqlite:///FILE or postgresql://USER@HOST/NAME; got one of the kind {kind!r}"
+            f"expected the address of a database as sqlite:///FILE or postgresql://USER@HOST/NAME; got one that begins "
+            f"with {kind!r}"
         )
     arguments: dict[str, object] = {"timeout": settings.lock_timeout_s}
     if kind == "postgresql":
@@ -265,9 +269,10 @@ def limit_answers(engine: Engine, default_s: float) -> None:
 
 
 def allow_long_statements(connection: Connection, limit_s: float, lock_s: float) -> None:
-    """Extend the time limits of the present transaction; of PostgreSQL only.
+    """Extend the time limits of the present transaction in PostgreSQL; do nothing in SQLite.
 
-    limit_s, lock_s : seconds that one statement may take, and that it may wait for a lock
+    limit_s : seconds that one statement may take
+    lock_s : seconds that one statement may wait for a lock
     """
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{lock_s:g}s'")
@@ -300,9 +305,10 @@ def prepare_sqlite(engine: Engine) -> None:
 
 
 def lock_hosts(connection: Connection) -> None:
-    """Make hosts that start at the same time set up a PostgreSQL database one after the other.
+    """Lock a PostgreSQL database, so that hosts that start at the same time set it up one after the other.
 
-    The lock lasts until the end of the transaction. Its time limits are extended, because the others wait for the lock.
+    The lock lasts until the end of the transaction. The time limits of the transaction are extended, because it may
+    wait for other hosts.
     """
     if connection.dialect.name == "postgresql":
         allow_long_statements(connection, 120, 60)

@@ -1,4 +1,4 @@
-"""Limit of the time for which a call waits for the database."""
+"""Limit of the time that a call spends waiting for the database."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LEAST_S = 0.05
 
 @asynccontextmanager
 async def database_wait(limit_s: float) -> AsyncIterator[None]:
-    """Limit the time that the present call spends in such blocks, which wait for the database.
+    """Limit the time for the block, which waits for the database; raise a `Problem` (503) beyond it.
 
-    limit_s : seconds for all blocks of the call together; a `Problem` (503) is raised beyond it
+    limit_s : seconds for all blocks with this limit in the present call together
     """
     remaining = REMAINING_S.get(limit_s)
     begun = time.monotonic()
@@ -34,9 +34,9 @@ async def database_wait(limit_s: float) -> AsyncIterator[None]:
 
 
 def no_answer(is_unchanged: bool) -> Problem:
-    """Return the problem of a call for which the database does not answer in time.
+    """Return the problem (503) of a call for which the database does not answer in time.
 
-    is_unchanged : whether the call certainly changed nothing
+    is_unchanged : whether it is certain that the call changed nothing; the text of the problem states which
     """
     outcome = "nothing was changed"
     if not is_unchanged:

@@ -54,7 +54,7 @@ TRY_LOCK = sa.text("SELECT pg_try_advisory_xact_lock(:number)")
 
 @dataclass(frozen=True)
 class IdempotentCall:
-    """Call that its client may send again.
+    """Call with an Idempotency-Key, which its client may send again.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class IdempotentCalls:
 
     Parameters
     ----------
-    seconds : time for which answers are stored
+    seconds : seconds for which an answer is stored
     is_postgres : whether the database is PostgreSQL, where other hosts may work on the same call
     """
 
@@ -110,7 +110,10 @@ class IdempotentCalls:
 
     @contextmanager
     def in_progress(self, call: IdempotentCall | None) -> Iterator[None]:
-        """Mark a call as in progress in this process during the block; raise a `Problem` (409) if it already is."""
+        """Mark a call as in progress in this process during the block; None: do nothing.
+
+        Raises a `Problem` (409) if the call is already in progress.
+        """
         if call is None:
             yield
             return
@@ -128,7 +131,7 @@ class IdempotentCalls:
         return stored_answer(call, work.run(STORED_YOUNG, answer=call.id, oldest=oldest).first())
 
     def claim(self, work: Transaction, call: IdempotentCall | None) -> Answer | None:
-        """Reserve a new call for this transaction, or return the stored answer to a repeated call.
+        """Reserve the Idempotency-Key of a new call for this transaction, or return the answer to a repeated call.
 
         Returns
         -------
@@ -150,12 +153,12 @@ class IdempotentCalls:
         return stored_answer(call, work.run(STORED, answer=call.id).first())
 
     def release(self, work: Transaction, call: IdempotentCall | None) -> None:
-        """Give up the reservation of a call without an answer, so that its client can send it again."""
+        """Undo `claim` for a call that was not executed, so that its client can send it again."""
         if call is not None:
             work.run(RELEASE, answer=call.id)
 
     def put(self, work: Transaction, call: IdempotentCall | None, answer: object) -> None:
-        """Store the answer to a reserved call; it will be erased together with the profile that it is about."""
+        """Store the answer to a call after `claim`; it is erased together with the profile that it is about."""
         if call is None:
             return
         if isinstance(answer, Problem):
@@ -169,9 +172,9 @@ class IdempotentCalls:
 
 
 def stored_answer(call: IdempotentCall, row: sa.Row[tuple[str, str, str]] | None) -> Answer | None:
-    """Return the answer in a row of the table ``answers``; None without a row.
+    """Return the answer in a row of the table ``answers``; None if `row` is None.
 
-    Raises a `Problem` (422) if the answer belongs to another request with the same Idempotency-Key.
+    Raises a `Problem` (422) if the first request with the Idempotency-Key of `call` was another one.
     """
     if row is None:
         return None
@@ -188,6 +191,6 @@ def stored_answer(call: IdempotentCall, row: sa.Row[tuple[str, str, str]] | None
 
 
 def busy() -> Problem:
-    """Return the refusal of a repeated call whose first call is still in progress."""
+    """Return the refusal (409) of a repeated call, because the first one is still in progress."""
     detail = "a call with this Idempotency-Key is still in progress: wait, then send it again"
     return Problem(409, "in-progress", detail, wait=1)

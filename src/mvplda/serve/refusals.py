@@ -33,14 +33,14 @@ DELETE = (
 def count_refusal(work: Transaction, reason: str, profile: str = "") -> None:
     """Count a refused call of the transaction's caller.
 
-    reason : kind of the problem, such as "locked"
+    reason : code of the problem (`Problem.kind`), such as "locked"
     profile : id of the profile; empty: the call is not about a profile
     """
     work.run(COUNT, caller=work.caller.name, profile=profile, reason=reason, now=work.now)
 
 
 def has_refusals(work: Transaction) -> bool:
-    """Return whether some counted refusals have not been written to the audit yet."""
+    """Return whether there are counted refusals that have not been written to the audit yet."""
     return work.run(ANY).first() is not None
 
 

@@ -1,4 +1,4 @@
-"""Operations of the service without HTTP: each of them runs in one transaction of the database."""
+"""Operations of the service, independent of HTTP; each runs in one transaction of the database."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Service:
     Parameters
     ----------
     store : database
-    master : master keys, or the only master key
+    master : master keys, or a single master key
     model : model and extractor
     settings : settings of the service; None: defaults and environment
 
@@ -96,7 +96,7 @@ class Service:
         ----------
         data : bytes of an audio file
         prompt : prompted words, whose probability is computed; empty: none
-        detects_spoofs : whether to use the detector of spoofs, if the service has one
+        detects_spoofs : whether to use the spoof detector, if the service has one
 
         Raises
         ------
@@ -111,7 +111,7 @@ class Service:
         return process_recording(extractor, data, self.settings, text_model, prompt, detector)
 
     def accept_vector(self, vector: ArrayLike) -> ProcessedRecording:
-        """Return a (width,) vector of the extractor as a processed recording; raise a `Problem` if it is impossible."""
+        """Return a (width,) vector as a processed recording; raise a `Problem` (422), see `Model.check_vector`."""
         return ProcessedRecording(self.model.check_vector(vector))
 
     # -- transactions --------------------------------------------------------
@@ -123,7 +123,9 @@ class Service:
         *arguments: Arguments.args,
         **options: Arguments.kwargs,
     ) -> Result:
-        """Return operation(transaction, *arguments), run in one transaction that an exception undoes.
+        """Run operation(transaction, *arguments, **options) in one transaction, and return its result.
+
+        An exception undoes all changes.
 
         caller : caller in the audit entries of the transaction
         """
@@ -143,9 +145,9 @@ class Service:
         *arguments: Arguments.args,
         **options: Arguments.kwargs,
     ) -> Result:
-        """Return operation(transaction, *arguments), run in one transaction, or the stored answer to a repeated call.
+        """Run an operation like `change`, but only once per Idempotency-Key; otherwise return the stored answer.
 
-        call : call with an Idempotency-Key, whose answer is stored; None: nothing is stored
+        call : call with its Idempotency-Key, under which the answer is stored; None: the operation always runs
         caller : caller in the audit entries of the transaction
         """
 
@@ -165,10 +167,10 @@ class Service:
             return self.idempotency.find(work, call)
 
     def _run(self, operation: Callable[[], Result]) -> Result:
-        """Return operation(), and mark the damaged profiles that it found.
+        """Run operation(), return its result, and mark the damaged profiles that it found.
 
-        The operation is repeated if damaged rows of other profiles or a change of the master key stopped it. After
-        `REPEATS` tries, a `Problem` (503) is raised.
+        The operation is repeated if unreadable rows of other profiles (`UnreadableRows`) or a change of the master key
+        stopped it. After `REPEATS` attempts, a `Problem` (503) is raised.
         """
         try:
             for _ in range(REPEATS):
@@ -178,8 +180,8 @@ class Service:
         finally:
             self.mark_damaged()
         detail = (
-            "the database cannot read some of its rows: nothing was changed. Its operator should run mvplda "
-            "serve check"
+            "the database cannot read some of its rows: nothing was changed. Its operator should run "
+            "`mvplda serve check`"
         )
         raise Problem(503, "database", detail, wait=2)
 
@@ -203,7 +205,7 @@ class Service:
         return [outcome for attempt in attempts for outcome in self.verify([attempt])]
 
     def identify(self, *arguments: Any) -> IdentifyReply:
-        """Return the result of `SpeakerSearch.identify`, and mark damaged profiles that it finds."""
+        """Return SpeakerSearch.identify(*arguments), and mark damaged profiles that it finds."""
         return self._run(partial(self.index.identify, *arguments))
 
     def warm(self) -> None:
@@ -211,7 +213,7 @@ class Service:
         self._run(self.index.warm)
 
     def mark_damaged(self) -> None:
-        """Mark profiles in the database whose data were found to be unreadable, so that all processes leave them out.
+        """Mark the profiles that `Templates.damage` noted in the database, so that all processes leave them out.
 
         Marks that cannot be stored now, because a row is locked or the database fails, are stored by a later call.
         """
@@ -263,9 +265,10 @@ class Service:
         return reply
 
     def _unfinished_erasure(self, name: str) -> Problem | None:
-        """Return the problem of an erasure that failed half-way; None if nothing was changed.
+        """Return the problem (503) of an erasure that failed after a part was done; None if nothing was changed.
 
-        Data keys in a database of their own are destroyed first, and a failure afterwards does not undo that.
+        That can happen if the data keys have a separate database: the data key is destroyed first, and stays destroyed
+        if the erasure of the other data fails.
         """
         if self.store.key_database is self.store.database:
             return None
@@ -283,9 +286,9 @@ class Service:
         return Problem(503, "erasure", detail, wait=2)
 
     def refuse(self, caller: Caller, problem: Problem) -> None:
-        """Count a call that was refused because its API key exceeded a limit; counts are later written to the audit.
+        """Count a call that exceeded the limits of its API key; the counts are written to the audit later.
 
-        problem : the answer to the call; refusals of one kind are counted together
+        problem : the refusal of the call; refusals with the same `kind` are counted together
         """
         with self.store.write(caller) as work:
             count_refusal(work, problem.kind)
@@ -301,17 +304,17 @@ class Service:
         )
 
     def usual_far(self) -> float | None:
-        """Return the share of impostors that may be accepted if a call chooses none; None: the model has none."""
+        """Return the share of impostors that may be accepted if a call does not choose it; None: there is none."""
         return self.settings.far or self.verifier.point().far
 
     def find_audit(self, top: int, after: int, **columns: str | None) -> AuditPage:
-        """Return one page of the audit, newest first, including refusals that were only counted so far.
+        """Return one page of the audit, newest first, including the counted refusals, which are written to it first.
 
         Parameters
         ----------
         top : largest number of entries
         after : id of the last entry of the page before; entries with smaller ids are returned
-        columns : {column: value} that the entries must have; None: any value
+        columns : {column: value} that the returned entries have; a value of None allows all
         """
         query = sa.select(AUDIT).where(AUDIT.c.id < after)
         for column, value in columns.items():

@@ -1,4 +1,4 @@
-"""Turns of the processes that write to one SQLite database, so that none of them waits for ever."""
+"""Turns of processes that write to the same SQLite database, so that none of them waits for ever."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ POLL_S = 0.002
 
 
 def too_many_writers() -> Problem:
-    """Return the problem of a call that waited too long for other writers of an SQLite database."""
+    """Return the problem (503) of a call that waited too long for other writers of an SQLite database."""
     detail = "too many calls are waiting to write to the database: nothing was changed, send the call again"
     return Problem(503, "database", detail, wait=2)
 
 
 class Turns:
-    """Gives an urgent process, such as a command of the operator, precedence over others that write without a pause.
+    """Gives urgent processes, such as commands of the operator, precedence over processes that write without a pause.
 
     SQLite has no queue of waiting processes. A process that waits polls SQLite's lock, and may never find it free while
     the threads of another process pass it on to each other.
@@ -44,7 +44,7 @@ class Turns:
 
     @contextmanager
     def next(self, limit_s: float) -> Iterator[None]:
-        """Wait until no urgent process writes; an urgent process keeps its turn until the end of the block.
+        """Wait until no other urgent process writes; an urgent process makes others wait until the end of the block.
 
         Raises
         ------
@@ -63,7 +63,11 @@ class Turns:
             os.close(handle)
 
     def _lock(self, handle: int, until: float) -> None:
-        """Lock the file of turns, exclusively if this process is urgent; raise a `Problem` after the time `until`."""
+        """Lock the file of turns, exclusively if this process is urgent.
+
+        handle : open file
+        until : time of `time.monotonic` after which a `Problem` (503) is raised
+        """
         kind = fcntl.LOCK_EX if self._is_urgent else fcntl.LOCK_SH
         while True:
             try:

@@ -35,8 +35,8 @@ class WorkerStarts:
 
     Parameters
     ----------
-    folder : folder of the files
-    workers : number of worker processes
+    folder : folder of the files, the same for all workers of the service
+    workers : number of worker processes of the service
     """
 
     def __init__(self, folder: Path, workers: int) -> None:
@@ -51,9 +51,9 @@ class WorkerStarts:
         return self._failed.exists()
 
     def run(self, start: Callable[[], Started]) -> Started:
-        """Return start(), repeated after errors with increasing pauses.
+        """Call start() until it raises no error, with increasing pauses, and return its result.
 
-        If no worker has started after `START_LIMIT_S` seconds, the whole service ends.
+        If no worker of the service has started after `START_LIMIT_S` seconds, the whole service ends.
         """
         self._wait_after_crashes()
         began = time.monotonic()
@@ -83,7 +83,10 @@ class WorkerStarts:
         raise SystemExit(START_FAILURE)
 
     def _wait_after_crashes(self) -> None:
-        """Wait before a start if workers ended several times in the last minute, for example for lack of memory."""
+        """Wait before a start if too many workers were started in the last minute, because they keep ending.
+
+        They end, for example, for lack of memory.
+        """
         now = time.time()
         with self._log.open("a", encoding="utf-8") as file:
             file.write(f"{now}\n")
@@ -95,7 +98,7 @@ class WorkerStarts:
         shortest, longest = PAUSES_S
         pause = min(shortest * 2.0 ** min(excess - 1, 10), longest)
         log.error(
-            "worker processes started %d times within a minute, because they end again: next start in %g s",
+            "worker processes keep ending and were started %d times within a minute: next start in %g s",
             recent,
             pause,
         )
