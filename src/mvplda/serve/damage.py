@@ -1,4 +1,4 @@
-"""Damaged profiles: the marks of profiles with unreadable stored data, and a check of the whole database."""
+"""Profiles with unreadable stored data: marks by which all processes leave them out, and a check of all profiles."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SET_DAMAGED = (
 
 
 def mark_profiles(work: Transaction, found: Mapping[str, str]) -> set[str]:
-    """Mark profiles as damaged in the database.
+    """Mark profiles as damaged in the database, and write audit entries about them.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def mark_profiles(work: Transaction, found: Mapping[str, str]) -> set[str]:
 
     Returns
     -------
-    ids that need no further try: all of `found`, except profiles that another connection has locked
+    ids whose marks need not be set again: those in `found`, except profiles that another connection has locked
     """
     names = sorted(found)
     rows = work.rows(ProfileRow, FREE, names=names)
@@ -72,7 +72,9 @@ EXISTING = sa.select(PROFILES.c.id).where(PROFILES.c.id.in_(bindparam("names", e
 
 
 def set_mark(work: Transaction, name: str, at: float | None) -> None:
-    """Set the time `at` of a profile's damage mark, or remove the mark (None).
+    """Mark the profile `name` as damaged, or remove its mark.
+
+    at : time at which the damage was found, in seconds since 1970; None: remove the mark
 
     The version of the profile increases, so that cached sums of its recordings are read again.
     """
@@ -123,7 +125,7 @@ def check_database(store: Store, templates: Templates) -> CheckReport:
 def _find_page_faults(
     store: Store, templates: Templates, rows: Sequence[ProfileRow], report: CheckReport
 ) -> tuple[dict[str, list[str]], set[str]]:
-    """Check one page of profiles.
+    """Check one page of profiles, and count them in the report.
 
     Returns
     -------
@@ -149,9 +151,10 @@ def _confirm(
     unreadable: set[str],
     report: CheckReport,
 ) -> None:
-    """Read the profiles `names` again under a lock, correct their damage marks, and complete the report.
+    """Lock suspected profiles, check them again, correct their damage marks, and add the result to the report.
 
-    unreadable : ids of profiles with rows that the database itself cannot read, which are not read again
+    names : ids of the suspected profiles
+    unreadable : ids of those whose rows the database itself cannot read; they are not read again
     """
     with store.write() as work:
         rows = work.rows(ProfileRow, FREE, names=names)
@@ -189,9 +192,10 @@ def find_faults(
     rows: Sequence[ProfileRow],
     report: CheckReport | None = None,
 ) -> dict[str, list[str]]:
-    """Return {profile id: names of its data that cannot be read} for the profiles in `rows` that have faults.
+    """Return {profile id: names of its data that cannot be read}; profiles without faults are left out.
 
-    report : report whose numbers of profiles and recordings are increased; None: no report
+    rows : rows of the profiles to check
+    report : report in which profiles and recordings are counted; None: they are not counted
     """
     living = [row for row in rows if row.state != "deleted"]
     last_change = int(work.value(CHANGE_NUMBER))
@@ -215,7 +219,7 @@ def find_faults(
 
 
 def is_change(number: object, last: int) -> bool:
-    """Return whether a stored value is a possible number of a change, from 0 to the latest number `last`."""
+    """Return whether a stored value can be a change number: a whole number from 0 to the latest one, `last`."""
     return isinstance(number, int) and 0 <= number <= last
 
 

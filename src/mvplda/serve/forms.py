@@ -57,7 +57,9 @@ def parse_form(body: bytes, content_type: str) -> Form:
         disposition = _disposition(head)
         name = NAME.search(disposition)
         if not separator or name is None:
-            raise Problem(400, "form", "a field of the multipart form has no name")
+            raise Problem(
+                400, "form", "expected a name for every field of the multipart form; one has none"
+            )
         if FILE_NAME.search(disposition):
             files.append(content)
             continue
@@ -78,7 +80,7 @@ def parse_form(body: bytes, content_type: str) -> Form:
 
 
 def _disposition(head: bytes) -> str:
-    """Return the value of the header Content-Disposition in a field's headers; empty if it is missing."""
+    """Return the value of Content-Disposition in `head`, the headers of a form's field; empty if it is missing."""
     for line in head.decode("latin-1").split("\r\n"):
         name, _, value = line.partition(":")
         if name.strip().lower() == "content-disposition":

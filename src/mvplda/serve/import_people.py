@@ -1,4 +1,4 @@
-"""Import of the people of `mvplda setup`, or of a file of `mvplda profiles`, as profiles of the service."""
+"""Import of people into the service, from a folder of `mvplda setup` or a file of `mvplda profiles`."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ class ImportReport:
     Parameters
     ----------
     created : number of new profiles
-    added, present : numbers of recordings that were added, and that the service had already
-    refused : reasons why recordings or whole people were refused, by name of the person
-    doubtful : by name of the person, phrases that were enrolled although the voice differs from the person's other
-        phrases, because no other person of the file is nearer
+    added : number of recordings that were added
+    present : number of recordings that were skipped, because the service has them already
+    refused : {name of the person: reasons why recordings, or the whole person, were refused}
+    doubtful : {name of the person: phrases whose voice differs from that of the person's other phrases}; they were
+        enrolled, because no other person of the file has a nearer voice
     """
 
     created: int = 0
@@ -57,7 +58,7 @@ class Person:
     ----------
     name : the person's userId
     X : (n, width) vectors of the extractor, one per recording
-    phrases, sessions : phrase and session of each recording; empty if it has no name
+    phrases, sessions : per recording the name of its phrase and of its session; empty: without a name
     """
 
     name: str
@@ -86,7 +87,7 @@ class VoiceComparison:
 
         Parameters
         ----------
-        person : person to whom the recording is said to belong
+        person : person whose recording this is according to the file
         x : (width,) vector of the recording
         phrase : phrase of the recording
 
@@ -104,7 +105,7 @@ class VoiceComparison:
         return bool(llrs[0] >= llrs.max())
 
     def _cells(self, X: NDArray[np.float32]) -> list[Cell]:
-        """Return the sum of (n, width) vectors as the only cell of a profile."""
+        """Return the sums of a profile whose recordings have the vectors `X`: one cell without a phrase."""
         return [Cell("", self._model.contributions(X).sum(axis=0), len(X))]
 
 
@@ -121,7 +122,7 @@ def import_people(
     service : service, or tenant, that gets the profiles
     book : file of profiles
     consent : text that these people agreed to
-    phrase : phrase of recordings whose phrase has no name; None: such recordings are refused
+    phrase : phrase of recordings for which the file names no phrase; None: such recordings are refused
 
     Returns
     -------
@@ -161,7 +162,7 @@ def people_of(book: ProfileBook, vectors: NDArray[np.float32], phrase: str | Non
     """Return the people of a file of profiles, in the order of their names.
 
     vectors : (n, width) vectors of the file
-    phrase : phrase of recordings whose phrase has no name; None: it stays empty
+    phrase : phrase of recordings for which the file names no phrase; None: it stays empty
     """
     rows = sorted(range(len(book.owners)), key=lambda row: book.owners[row])
     people = []
@@ -181,9 +182,10 @@ def _import_person(
     report: ImportReport,
     voices: VoiceComparison,
 ) -> None:
-    """Create the profile of a person unless it exists, and enrol the recordings that it lacks.
+    """Create the profile of a person unless it exists, and enrol the recordings that it does not have yet.
 
-    The numbers in `report` are increased; `voices` decides about phrases whose voice differs from the other phrases.
+    report : report whose numbers and lists are updated
+    voices : decides whether a phrase is enrolled whose voice differs from that of the person's other phrases
     """
     ids = list(work.run(IDS_OF_USER, user=person.name).scalars())
     if len(ids) > 1:
@@ -245,7 +247,7 @@ def stored_vectors(
 def is_stored(
     service: Service, stored: Mapping[str, Sequence[NDArray[np.generic]]], x: NDArray[np.float32]
 ) -> bool:
-    """Return whether the vector `x` is one of a profile's recordings, as returned by `stored_vectors`."""
+    """Return whether a recording with the vector `x` is among those in `stored`, see `stored_vectors`."""
     vector = np.asarray(x, dtype="<f4")
     if any(np.array_equal(vector, other) for other in stored["vectors"]):
         return True

@@ -1,4 +1,4 @@
-"""Formats of the service's log: lines of JSON for programs, lines of text for a terminal."""
+"""Formats of the service's log: lines of JSON for programs, lines of text for people."""
 
 from __future__ import annotations
 
@@ -62,5 +62,5 @@ def log_formatter(log_format: LogFormat, stream: TextIO) -> logging.Formatter:
 
 
 def is_no_handshake(record: logging.LogRecord) -> bool:
-    """Return whether a record is not about the handshake of a WebSocket, which the server logs with its address."""
+    """Return whether to log a record: False for the server's messages about WebSockets, which contain addresses."""
     return record.levelno > logging.INFO or "websockets" not in record.pathname

@@ -1,4 +1,4 @@
-"""Marks of recordings that were enrolled or led to a decision, by which later copies are recognised."""
+"""Marks of recordings that were enrolled or scored, by which later copies are recognised."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ PUT_MARK = sa.text(
 
 
 class Marks:
-    """Stored marks of the recordings that were enrolled or led to a decision.
+    """Stored marks of recordings that were enrolled or scored.
 
-    A mark consists of a keyed hash of the samples and an encrypted fingerprint, which also recognises changed copies.
+    A mark has a keyed hash of the samples, which recognises equal recordings, and an encrypted fingerprint, which
+    recognises changed copies.
 
     Parameters
     ----------
@@ -91,7 +92,10 @@ class Marks:
         return work.now - self.settings.marks_days * DAY
 
     def _fingerprints(self, work: Transaction, name: str, key: bytes) -> list[Fingerprint]:
-        """Return the newest fingerprints of a profile, decrypted with its data `key`; raise if one is damaged."""
+        """Return the newest fingerprints of the profile `name`, decrypted with its data `key`.
+
+        Raises `DamagedProfile` if one is damaged.
+        """
         fingerprints = []
         for row in work.run(FINGERPRINTS, name=name).all():
             try:
@@ -103,5 +107,5 @@ class Marks:
 
 
 def address(name: str, mark: str) -> str:
-    """Return the text that identifies the mark of a profile; its fingerprint can be decrypted with this text only."""
+    """Return the address of a fingerprint for `Vault.seal`, from the profile id `name` and the keyed hash `mark`."""
     return f"{name} mark {mark}"

@@ -1,4 +1,4 @@
-"""Processing of recordings: computes a vector and quality measures from a file, or a reason for its refusal."""
+"""Processing of recordings: computes the vector and quality of a sound file, or the reason for refusing it."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ class ProcessedRecording:
     reason : reason code if the recording cannot be used, else None
     digest : hash of the samples; empty for vectors
     speech_s : seconds of speech; 0 for vectors
-    detail : sentence that explains an unreadable file
-    copy_test : comparison with the fingerprints of earlier recordings; None for vectors
-    prompt, prompt_log_probability : prompted words, and their log probability given the recording
-    spoof_score : raw score of the detector of spoofs; None without the detector
+    detail : explanation of why a file cannot be read; empty otherwise
+    copy_test : test for copies, by comparison with the fingerprints of earlier recordings; None for vectors
+    prompt : prompted words; empty: none
+    prompt_log_probability : log probability of the prompted words given the recording; None without prompted words
+    spoof_score : raw score of the spoof detector; None without the detector
     """
 
     vector: NDArray[Any] | None
@@ -73,8 +74,9 @@ def process_recording(
     extractor : computes the vector
     data : bytes of an audio file
     settings : limits of length and quality
-    text_model, prompt : recogniser, and the prompted words whose probability it computes; empty: no words
-    detector : detector of spoofs; None: none is used
+    text_model : recogniser that computes the probability of `prompt`; None: it is not computed
+    prompt : prompted words; empty: none
+    detector : spoof detector; None: the recording gets no spoof score
 
     Returns
     -------

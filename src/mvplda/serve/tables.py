@@ -41,7 +41,7 @@ class ProfileRow:
     ----------
     id : random id of the profile
     user_id : name of the person
-    state : created, enrolling, enrolled, opted_out or deleted; other states follow from model, time and damage
+    state : created, enrolling, enrolled, opted_out or deleted; see `ProfileStore.state` for the other states
     phrases : phrases as JSON, {label: text}
     consent : consent and its time as JSON
     version : number of changes of this profile
@@ -49,13 +49,13 @@ class ProfileRow:
     enrollments, speech_s : number of recordings, and seconds of speech in them
     next_number : number of the next recording
     failures : number of rejections in a row
-    locked_until : end of the lock after rejections
+    locked_until : time until which the profile is locked after too many rejections; None: not locked
     created, updated, last_used : times of creation, of the last change, and of the last enrolment or acceptance
-    change : number of its last change, counted over all profiles
-    rate_until : time up to which earlier attempts use up the limit of attempts per minute
+    change : number of the last change of this profile; changes of all profiles are numbered in one sequence
+    rate_until : time until which earlier attempts use up the limit of attempts per minute; None: none counts
     last_phrase : label of the phrase of the last accepted challenge, which the next challenge avoids
     damaged : time at which its stored data were found to be unreadable; None: they are readable
-    last_change : number of the last change of any profile; None unless the row is locked
+    last_change : number of the last change of any profile, read when the row is locked; None: it was not read
     """
 
     id: str
@@ -112,7 +112,7 @@ class ProfileRow:
         return names
 
     def repaired(self) -> ProfileRow:
-        """Return a copy of the row with the values of an empty profile in its damaged columns."""
+        """Return a copy of the row whose damaged columns have the values of an empty profile."""
         values: dict[str, Any] = {name: REPAIRED.get(name) for name in self.damaged_columns()}
         return replace(self, **values)
 
@@ -217,9 +217,9 @@ class AuditRow(NamedTuple):
 
 
 def _columns(record: type, *detailed: Column[object]) -> list[Column[object]]:
-    """Return one column per field of a record.
+    """Return one column per field of a record class, in the order of the fields.
 
-    detailed : columns with more properties than a type, used for the fields with their names
+    detailed : columns for the fields with their names; other columns are made from the type of their field
     """
     columns = {column.name: column for column in detailed}
     for name, hint in get_type_hints(record).items():

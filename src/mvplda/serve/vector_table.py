@@ -90,7 +90,7 @@ class VectorVersion(NamedTuple):
     ----------
     name : hash of everything that the vectors depend on, the same in every process
     model : model, adapted to its domain
-    search : computes vectors of profiles and tests, whose inner product is the LLR before calibration
+    search : computes vectors of profiles and of tests; their inner product is the LLR before calibration
     rotation : (columns, columns) secret orthogonal matrix that rotates the vectors
     """
 
@@ -103,7 +103,8 @@ class VectorVersion(NamedTuple):
 class VectorTable:
     """Search vectors of all voices in the service's PostgreSQL, rotated by a secret derived from the master key.
 
-    Vectors that are missing for the model in its present domain are written by the next search, in its transaction.
+    Search vectors depend on the model and its present domain. Missing ones are written by the next search, in its
+    transaction.
 
     Parameters
     ----------
@@ -150,7 +151,7 @@ class VectorTable:
 
         Returns
         -------
-        the adapted model; the ids of the best profiles; and the LLRs of these, followed by those of all others
+        the adapted model; the ids of the best profiles; and LLRs of all profiles, those of the best ones first
         """
         conflicts = 0
         scores = None
@@ -169,7 +170,7 @@ class VectorTable:
     def _scores(
         self, work: Transaction, test: Integers, candidates: Sequence[str] | None, count: int
     ) -> Scores | None:
-        """Search in one transaction, see `scores`; return None if more vectors may be missing: search again."""
+        """Search in one transaction, see `scores`; return None if the search must be repeated to write more vectors."""
         version = self._version(work)
         model = version.model
         query = version.search.queries(model.side([[Cell("", test, 1)]], False))[0]
@@ -196,7 +197,7 @@ class VectorTable:
         return model, names, np.repeat(llrs, [row.people for row in rows])
 
     def _version(self, work: Transaction) -> VectorVersion:
-        """Return the version of the search vectors that the present profiles in the database need."""
+        """Return the version of search vectors that belongs to the present model, domain and profiles."""
         counter = work.run(COUNTER).one()
         current = self._current
         if current is not None and current[0] == counter.number:

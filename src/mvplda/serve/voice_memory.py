@@ -47,7 +47,7 @@ EXPIRED = (
 
 
 class VoiceBlock:
-    """Group of n profiles that one matrix product compares with a test.
+    """Group of n profiles, whose search vectors are compared with a test by one matrix product.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class VoiceBlock:
 
     Attributes
     ----------
-    alive : (n,) whether each profile is still valid; False after it was deleted or changed
+    alive : (n,) per profile, whether its entry is valid; False after the profile was deleted or changed
     """
 
     def __init__(self, ids: list[str], sums: HalfSums) -> None:
@@ -79,11 +79,11 @@ class VoiceBlock:
         return index
 
     def llrs(self, model: Model, test: Profiles) -> Array:
-        """Return the (n,) LLRs of the same speaker of each profile with a test, computed by inner products.
+        """Return the (n,) LLRs that the speaker of a test is the owner of each profile, computed by inner products.
 
-        They may be slightly larger than the exact LLRs.
+        They differ slightly from the exact LLRs, because sums are rounded, and phrases and sessions are ignored.
 
-        test : the test as the only profile of a side of the scorer
+        test : one profile of the scorer, with the evidence of the test
         """
         index = self.index(model)
         products = index.vectors @ index.search.queries(test)[0]
@@ -105,7 +105,7 @@ class HalfSums:
     ----------
     y : (n, rank) sums, each divided by its scale
     scale : (n,) largest absolute component of each sum
-    weights : (n,) number of recordings of each profile
+    weights : (n,) numbers of recordings of the profiles
     """
 
     def __init__(self, y: NDArray[np.float16], scale: Array, weights: Array) -> None:
@@ -119,14 +119,14 @@ class HalfSums:
         return cls(np.empty((count, rank), dtype=np.float16), np.empty(count), np.empty(count))
 
     def put(self, rows: slice, y: Array, weights: Array) -> None:
-        """Set the sums `y` (m, rank) and the numbers of recordings `weights` (m,) of m rows."""
+        """Set m rows to the sums `y`, (m, rank), of profiles with the numbers of recordings `weights`, (m,)."""
         scale = np.maximum(np.abs(y).max(axis=1), np.finfo(np.float64).tiny)
         self.y[rows] = y / scale[:, None]
         self.scale[rows] = scale
         self.weights[rows] = weights
 
     def take(self, rows: slice | NDArray[np.intp]) -> HalfSums:
-        """Return the sums of some rows."""
+        """Return the sums in the given rows."""
         return HalfSums(self.y[rows], self.scale[rows], self.weights[rows])
 
     def joined(self, other: HalfSums) -> HalfSums:
@@ -148,9 +148,9 @@ class VoiceIndex:
 
     Attributes
     ----------
-    search : computes vectors of profiles and tests, whose inner product is the LLR before calibration
-    vectors : (m, columns) vectors of all profiles
-    owners : (m,) row of the profile in the block for each vector
+    search : computes vectors of profiles and of tests; their inner product is the LLR before calibration
+    vectors : (m, columns) vectors of all profiles of the block; a profile may have several
+    owners : (m,) per vector, the row of its profile in the block
     """
 
     def __init__(self, model: Model, block: VoiceBlock) -> None:
@@ -174,7 +174,7 @@ class VoiceIndex:
 class VoiceMemory:
     """Sums of all enrolled profiles in memory.
 
-    Each search first reads the profiles that have a larger change number than the largest one read before.
+    Each search first reads the profiles that have changed since the previous search, by their change numbers.
 
     Parameters
     ----------
@@ -203,8 +203,8 @@ class VoiceMemory:
 
         Returns
         -------
-        the adapted model, the ids of all profiles, and their LLRs: -inf for profiles that are not in `candidates`, and
-        for outdated entries, whose ids may occur twice
+        the adapted model, the ids of all entries, and the LLR of each entry. The LLR is -inf for profiles that are not
+        in `candidates`, and for outdated entries; an id may therefore occur twice
         """
         with self._lock, self.profiles.store.read() as work:
             self._refresh(work)
@@ -256,7 +256,7 @@ class VoiceMemory:
         return ids, sums.take(slice(len(ids)))
 
     def _add(self, ids: list[str], sums: HalfSums) -> None:
-        """Append a block of profiles, merged with previous blocks that are not much larger."""
+        """Append a block with new profiles; previous blocks that are not `GROWTH` times as large are merged into it."""
         while self._blocks and len(ids) * GROWTH > len(self._blocks[-1].ids):
             before = self._blocks.pop()
             alive = np.flatnonzero(before.alive)
