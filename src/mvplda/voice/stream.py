@@ -144,7 +144,7 @@ class SpeechStream:
 
     Each decision is about all samples so far; `finish` decides as `VoiceModel.verify` does about a recording of them. A
     stream is decided early if two consecutive decisions accept at the strictest operating point of the model, or if two
-    reject because of the speaker. The requested operating point would accept up to 1.4 times as many impostors, because
+    reject because of the speaker. The requested operating point would accept up to 1.2 times as many impostors, because
     each decision is another chance (`benchmarks.studies.looks`). A rejection because of the phrase does not count,
     because the phrase may not have ended.
 
