@@ -57,6 +57,6 @@ def ordered_map(
 
 
 def _in_folder(folder: str, work: Callable[[T], R], item: T) -> R:
-    """Return ``work(item)``, computed with `folder` as the working directory, to which relative paths refer."""
+    """Return ``work(item)``, computed with `folder` as the working directory, so that relative paths are valid."""
     os.chdir(folder)
     return work(item)

@@ -29,12 +29,12 @@ def is_sharded(pattern: str) -> bool:
 
 
 def shard_paths(pattern: str, count: int) -> list[str]:
-    """Return the absolute paths of the outputs of shards, and create their folder.
+    """Return the absolute output path of each shard, and create their folder.
 
-    Raises `ParameterError` if the folder has shards with the same pattern and higher numbers, from an earlier run:
-    somebody who reads all shards of the folder would count them.
+    Raises `ParameterError` if files of an earlier run match the pattern with other numbers: a reader of all files that
+    match would mix both runs.
 
-    pattern : path with one placeholder {shard} in the file name, which the numbers replace
+    pattern : path with {shard} once in the file name; the numbers of the shards, from 00000, replace it
     count : number of shards
     """
     if not is_sharded(Path(pattern).name) or pattern.count(SHARD) > 1:
@@ -58,9 +58,9 @@ def shard_paths(pattern: str, count: int) -> list[str]:
 
 
 def file_state(path: PathLike) -> list[int]:
-    """Return the size in bytes and the modification time in ns of a file; an empty list if it does not exist.
+    """Return [size in bytes, modification time in ns] of a file; [] if the file does not exist.
 
-    A different result shows that the file has changed.
+    If two calls give different results, the file has changed in between.
     """
     try:
         state = os.stat(path)
@@ -70,16 +70,17 @@ def file_state(path: PathLike) -> list[int]:
 
 
 def settings_digest(*values: Any) -> str:
-    """Return the SHA-256 digest of plain values, such as the inputs and settings of a shard."""
+    """Return the SHA-256 digest, in hexadecimal, of plain values such as the inputs and settings of a shard."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def finished_summary(path: str, digest: str) -> Any:
-    """Return the summary in the note of a finished shard, or None if the shard must be computed.
+    """Return the summary that `write_note` stored for a finished shard, or None if the shard must be computed.
 
-    It must be computed if there is no note, or if the output or the digest differs from the note.
+    A shard must be computed if it has no note, if its output has changed since the note was written, or if the note
+    has another digest.
 
-    path : output of the shard
+    path : path of the shard's output
     digest : `settings_digest` of the inputs and settings
     """
     try:
@@ -94,9 +95,9 @@ def finished_summary(path: str, digest: str) -> Any:
 def write_note(path: str, digest: str, summary: Any) -> None:
     """Record in a note that a shard is finished; call it after the output is written.
 
-    path : output of the shard; it may be missing, for a shard without a usable recording for example
+    path : path of the shard's output. The file need not exist: a shard without usable recordings has none
     digest : `settings_digest` of the inputs and settings
-    summary : plain values that `finished_summary` returns
+    summary : values that JSON can store; a later run gets them from `finished_summary`
     """
     note = {"digest": digest, "output": file_state(path), "summary": summary}
     write_atomically(path + NOTE_SUFFIX, json.dumps(note).encode())

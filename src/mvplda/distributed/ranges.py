@@ -50,7 +50,7 @@ class RangeJob:
     """Settings that apply to all shards and ranges.
 
     shard : settings for reading shards
-    column : label column whose classes are divided into ranges
+    column : label column, such as "speaker", whose classes are divided into ranges
     ranges : number of ranges
     folder : folder for the statistics of each shard and range
     """
@@ -61,11 +61,11 @@ class RangeJob:
     folder: str
 
     def range_of_rows(self, labels: Mapping[str, LabelCodes]) -> IntArray:
-        """Return the range of each vector of a batch, (n,).
+        """Return the number of the range of each vector of a batch, (n,), from 0.
 
-        Vectors of one class have the same range; vectors without label are divided evenly by their row.
+        Vectors of one class are in the same range. Vectors without label are distributed evenly over the ranges.
 
-        labels : labels of the batch by column
+        labels : {label column: codes of the labels of the batch}
         """
         column = labels[self.column]
         hashes = [zlib.crc32(str(name).encode()) % self.ranges for name in column.names.tolist()]
@@ -76,9 +76,11 @@ class RangeJob:
         return rows
 
     def split_path(self, path: str) -> str:
-        """Return the start of the path of a shard's files of statistics, to which the number of a range is appended.
+        """Return the common start of the paths of a shard's files of statistics.
 
-        It depends on the path of the shard and on all settings.
+        The file of range 3 is ``<result>-3.safetensors``. The result depends on all settings.
+
+        path : the shard
         """
         settings = [os.path.abspath(main_file(path)), asdict(self)]
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
@@ -161,7 +163,12 @@ def gather_ranges(
 
 
 def split_shard(job: RangeJob, path: str) -> int:
-    """Write the statistics of a shard to one file per range, unless a run did before; return its number of vectors."""
+    """Write the statistics of a shard to one file per range of classes; return its number of vectors.
+
+    Files that an earlier run wrote are kept if the shard and the settings have not changed.
+
+    path : the shard
+    """
     base = job.split_path(path)
     summary = _split_summary(base)
     if summary is not None:
@@ -178,11 +185,11 @@ def split_shard(job: RangeJob, path: str) -> int:
 
 
 def _split_summary(base: str) -> dict[str, tuple[list[int], int]] | None:
-    """Return the `file_state` and the number of vectors of each file of statistics of a shard, by number of the range.
+    """Return {number of a range: (`file_state`, number of vectors)} of the files that `split_shard` wrote for a shard.
 
-    Return None if there are no such files, or if they or the files they were made from have changed.
+    Returns None if it wrote none, or if any of these files, or a file that was read to make them, has changed since.
 
-    base : result of `RangeJob.split_path`
+    base : common start of the paths of the files, from `RangeJob.split_path`
     """
     summary = finished_summary(base, "")
     if summary is None:
@@ -197,10 +204,10 @@ def _split_summary(base: str) -> dict[str, tuple[list[int], int]] | None:
 
 
 class RangeSummary(NamedTuple):
-    """Numbers of a finished range.
+    """Summary of the statistics of one range of classes.
 
-    classes : number of classes; 0 if the range has no vectors
-    unlabelled : number of vectors without label by view
+    classes : number of classes in the range; 0 if the range has no vectors
+    unlabelled : {view: number of vectors without label}, for the views that have such vectors
     """
 
     classes: int
@@ -210,8 +217,12 @@ class RangeSummary(NamedTuple):
 def add_range(
     job: RangeJob, shards: tuple[str, ...], extractor: str | None, item: tuple[int, str]
 ) -> RangeSummary:
-    """Add up the statistics of one range in the order of the shards, and write them to its output file.
+    """Add up the statistics of one range over all shards, and write the sum to the output file of the range.
 
+    A file that an earlier run wrote from the same statistics is kept.
+
+    shards : paths of the shards, in the order in which their statistics are added
+    extractor : name of the extractor of the vectors, stored in the file; None if it is unknown
     item : number of the range, and path of its output file; the file is deleted if the range has no vectors
     """
     number, output = item
@@ -238,9 +249,11 @@ def add_range(
 def _files_of_range(
     job: RangeJob, shards: tuple[str, ...], number: int
 ) -> Iterator[tuple[str, str]]:
-    """Yield (file of statistics, shard) for each shard that has vectors of a range.
+    """Yield (path of the file of statistics, path of the shard) for each shard with vectors in one range.
 
-    Raises `ParameterError` if a file has changed since `split_shard`.
+    Raises `ParameterError` if a file is missing, or has changed since `split_shard` wrote it.
+
+    number : number of the range
     """
     for path in shards:
         base = job.split_path(path)

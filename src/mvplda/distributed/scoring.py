@@ -68,7 +68,7 @@ def enrolled_profiles(
 
 
 def all_pairs(enrolled: Profiles, tests: VectorSet) -> Trials:
-    """Return a list of all pairs of a profile and a test, with the profiles in order."""
+    """Return the list of all pairs: the first profile with each test, then the second profile, and so on."""
     rows, columns = np.indices((len(enrolled), len(tests)), dtype=np.int32)
     models = Coded(enrolled.ids.astype(np.str_), rows.ravel())
     return Trials(models, Coded(tests.ids, columns.ravel()))
@@ -86,7 +86,8 @@ def score_trials(
 
     They are calibrated LLRs if the model has a calibration for the question.
 
-    enrolled, tested : profiles of both sides; the codes of `listed` are their rows
+    enrolled, tested : profiles of the models, and of the tests
+    listed : trials; their codes ``enrol.codes`` and ``test.codes`` are row numbers in `enrolled` and `tested`
     """
     calibrated = is_calibrated(system, question)
     chunks: list[FloatArray] = []
@@ -125,10 +126,10 @@ class ScoringJob:
         return Question(self.same, dict(self.given) if self.given else None)
 
     def file_states(self) -> FileStates:
-        """Return the state of every file that is read.
+        """Return the path of every file that is read, with a state that changes when the file does.
 
-        The state of the model is a hash of its contents: if the model was trained again with the same result, finished
-        shards stay valid.
+        The state of the model is a hash of its contents, so that finished shards stay valid if the model is trained
+        again with the same result. For other files it is size and modification time.
         """
         sides = [name for path in (self.tests, self.enrol) if path for name in vector_files(path)]
         files = [*sides, *([] if self.models is None else [self.models])]
@@ -146,8 +147,8 @@ def _hash_of(path: str, state: tuple[int, ...]) -> str:
 class ScoreShard(NamedTuple):
     """Output file of a shard, and its trials.
 
-    path : output
-    trials : list of trials; None: the models with rows from `first` to before `end` against all tests
+    path : output file
+    trials : path of a list of trials; None: the profiles `first`, ..., `end` - 1 are scored against all tests
     """
 
     path: str
@@ -180,13 +181,14 @@ def score_shards(
     Parameters
     ----------
     model : file of the model
-    tests, enrol : file of the vectors of the tests, and of the models, or patterns of several files such as
-        ``vectors/part-*.npz``; `enrol` None: the test vectors. Every worker reads all of them
+    tests, enrol : file with the vectors of the tests, and file with those of the models; either may be a pattern of
+        several files, such as ``vectors/part-*.npz``. `enrol` None: the models are enrolled from the test vectors.
+        Every worker reads all vectors
     models : enrolment list; None: every vector of `enrol` is a model
     output : path of the shards (.parquet), with ``{shard}`` for their numbers
     trials : lists of trials; empty: all pairs of models and tests
     same, given : the question, see `mvplda.Question`
-    shard_size : models per shard (default: as many as have ten million pairs)
+    shard_size : number of models per shard; None: as many as give about ten million pairs of model and test
     workers : number of processes; 1 runs in this process
     scheduler : address of a Dask scheduler, whose workers replace the processes
     progress : write a line per shard to standard error
@@ -240,7 +242,7 @@ def score_shards(
 
 
 def _check_lists_differ(trials: Sequence[str]) -> None:
-    """Raise `ParameterError` if two paths lead to the same list of trials, which would be scored twice."""
+    """Raise `ParameterError` if two paths are the same file, because its trials would be scored twice."""
     path_by_file: dict[str, str] = {}
     for path in trials:
         file = os.path.realpath(path)
@@ -254,7 +256,7 @@ def _check_lists_differ(trials: Sequence[str]) -> None:
 
 
 class Sides(NamedTuple):
-    """Model, enrolled profiles, and vectors of the tests."""
+    """Model of a scoring job, its enrolled profiles, and the vectors of its tests."""
 
     system: Bundle
     enrolled: Profiles
@@ -263,10 +265,10 @@ class Sides(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _load_sides(job: ScoringJob, states: FileStates) -> Sides:
-    """Load the model, the profiles and the tests of a job, once per process.
+    """Return the model, the profiles and the test vectors of a job; they are cached in the process.
 
-    states : result of `ScoringJob.file_states`; if it differs from that of the last call, the files changed and are
-        loaded again
+    states : result of `ScoringJob.file_states`; if it differs from that of the last call, the files have changed and
+        are loaded again
     """
     # with one BLAS thread the profiles do not depend on the number of cores
     with one_blas_thread():
@@ -278,7 +280,7 @@ def _load_sides(job: ScoringJob, states: FileStates) -> Sides:
 def _score(job: ScoringJob, states: FileStates, shard: ScoreShard) -> tuple[Trials, FloatArray]:
     """Return the trials of a shard, and their scores (n,).
 
-    states : result of `ScoringJob.file_states`
+    states : result of `ScoringJob.file_states`, by which files that have changed are loaded again
     """
     system, enrolled, tests = _load_sides(job, states)
     if shard.trials is None:
@@ -295,7 +297,10 @@ def _score(job: ScoringJob, states: FileStates, shard: ScoreShard) -> tuple[Tria
 
 
 def score_shard(job: ScoringJob, shard: ScoreShard) -> int:
-    """Score the trials of one shard and write its file, unless a run did so before; return its number of trials."""
+    """Score the trials of one shard and write its file; return the number of trials.
+
+    A file that an earlier run wrote from the same inputs and settings is kept.
+    """
     states = job.file_states()
     listed_state = None if shard.trials is None else file_state(shard.trials)
     digest = settings_digest(

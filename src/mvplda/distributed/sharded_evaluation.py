@@ -1,4 +1,4 @@
-"""Metrics of scores in shards, which several processes, or the workers of a cluster, read."""
+"""Metrics of scores that are stored in shards; several processes, or the workers of a cluster, read the shards."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def evaluate_shards(
     labels : classes of models and tests, from which the kinds of trials follow; empty: the shards contain the kinds
     workers : number of processes; 1 runs in this process
     scheduler : address of a Dask scheduler, whose workers replace the processes
-    progress : write a line per shard and pass to standard error
+    progress : write a line of progress per shard, in each of the three readings, to standard error
     """
     if not paths:
         raise ParameterError("there are no shards of scores: pass at least one file")
@@ -87,7 +87,10 @@ def evaluate_shards(
     )
 
     def each(work: partial[R], title: str) -> Iterator[R]:
-        """Yield ``work(file)`` of each shard in order, with a line of progress under this title."""
+        """Yield ``work(file)`` for each shard in order, and write a line of progress per shard.
+
+        title : start of the lines of progress, such as "targets of shards"
+        """
         bar = Progress(title, len(files))
         results = ordered_map(work, files, workers=workers, scheduler=scheduler)
         for number, result in enumerate(results, 1):
@@ -109,16 +112,22 @@ def evaluate_shards(
 
 
 def kinds_of_shard(labels: tuple[LabelMaps, ...], path: str) -> dict[str, int]:
-    """Return the number of trials of a shard by kind, without kinds that have none."""
+    """Return {kind of trial: number of trials} of a shard, for the kinds that occur.
+
+    labels : maps that define the kinds; empty: the shard has a column of kinds
+    path : the shard
+    """
     kinds = _kinds(labels, path)
     counts = np.bincount(kinds.codes, minlength=len(kinds.names)).tolist()
     return {kind: n for kind, n in zip(kinds.names.tolist(), counts, strict=True) if n}
 
 
 def summary_of_shard(labels: tuple[LabelMaps, ...], target: str, path: str) -> ShardSummary:
-    """Return the scores of the targets of a shard, and a summary of its non-targets.
+    """Return the sorted scores of a shard's targets, and order statistics of each kind of its non-targets.
 
+    labels : maps that define the kinds; empty: the shard has a column of kinds
     target : kind of the targets
+    path : the shard
     """
     return summarise(scores_by_kind(labels, path), target)
 
@@ -130,17 +139,25 @@ def counts_of_shard(
     brackets: tuple[Bracket, ...],
     path: str,
 ) -> CellCounts:
-    """Count the non-targets of a shard between cuts, and collect those inside brackets; see `count_cells`.
+    """Count a shard's non-targets between neighbouring cuts, and collect their scores inside brackets.
 
+    See `mvplda.metrics.merged.count_cells`.
+
+    labels : maps that define the kinds; empty: the shard has a column of kinds
     target : kind of the targets
     cuts : ascending scores
     brackets : intervals of scores
+    path : the shard
     """
     return count_cells(scores_by_kind(labels, path), target, cuts, brackets)
 
 
 def scores_by_kind(labels: tuple[LabelMaps, ...], path: str) -> dict[str, FloatArray]:
-    """Return the scores of a shard by kind of trial, without kinds that have none."""
+    """Return {kind of trial: its scores} of a shard, for the kinds that occur.
+
+    labels : maps that define the kinds; empty: the shard has a column of kinds
+    path : the shard
+    """
     kinds = _kinds(labels, path)
     (scores,) = read_columns_of(path, (SCORE,))
     if not isinstance(scores, np.ndarray):
@@ -153,9 +170,12 @@ def scores_by_kind(labels: tuple[LabelMaps, ...], path: str) -> dict[str, FloatA
 
 
 def _kinds(labels: tuple[LabelMaps, ...], path: str) -> Coded:
-    """Return the kind of each trial of a shard, from its column kind or from `labels`.
+    """Return the kind of each trial of a shard, (n,), from its column of kinds or from maps.
 
-    Raises `LabelError` if neither or both are there, or if a kind is unknown.
+    Raises `LabelError` if there are both or neither, or if the column has an unknown kind.
+
+    labels : maps that define the kinds; empty: the column is used
+    path : the shard
     """
     has_kinds = column_of(column_names(path), KIND) is not None
     if labels and has_kinds:
@@ -191,6 +211,7 @@ def _same_class(labels: LabelMaps, models: Coded, tests: Coded) -> IntArray:
     """Return the (n,) mask of the trials with the same class on both sides.
 
     models, tests : ids of the model and of the test of each trial, (n,)
+    labels : maps with the classes of that view
     """
     model_names = models.names.tolist()
     if labels.enrol is not None:
@@ -202,7 +223,7 @@ def _same_class(labels: LabelMaps, models: Coded, tests: Coded) -> IntArray:
 
 
 def _classes(path: str, ids: Sequence[str]) -> list[str]:
-    """Return the class of each id from a map file; raise `LabelError` if an id is missing."""
+    """Return the class of each id from a map such as utt2spk; raise `LabelError` if an id is not in the map."""
     classes = _read_map_once(path, tuple(file_state(path)))
     missing = [name for name in ids if name not in classes]
     if missing:
@@ -215,5 +236,5 @@ def _classes(path: str, ids: Sequence[str]) -> list[str]:
 
 @lru_cache(maxsize=4)
 def _read_map_once(path: str, state: tuple[int, ...]) -> dict[str, str]:
-    """Return the contents of a map file; cached until `state`, its size and modification time, changes."""
+    """Return the contents of a map as {id: class}; cached until `state`, the file's `file_state`, changes."""
     return read_map(path)

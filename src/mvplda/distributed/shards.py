@@ -152,7 +152,10 @@ def shard_job(
     work_dir: PathLike | None,
     batch_bytes: int,
 ) -> tuple[list[str], ShardJob]:
-    """Check the arguments of `gather`; return the paths of the shards, and the settings that apply to all of them."""
+    """Return the paths of the shards, and the settings that apply to all of them; the arguments are those of `gather`.
+
+    Raises `ParameterError` for missing or wrong views and for missing or repeated paths.
+    """
     if views is None and not labels:
         raise ParameterError("name the views (views=) or the sources of their labels (labels=)")
     if views is not None and (isinstance(views, str) or not len(views)):
@@ -168,18 +171,20 @@ def shard_job(
 
 
 def unlabelled_counts(statistics: SufficientStatistics) -> dict[str, int]:
-    """Return the number of vectors without label by view, for the views that have such vectors."""
+    """Return {view: number of vectors without label}, for the views that have such vectors."""
     return {
         view: classes.anonymous for view, classes in statistics.classes.items() if classes.anonymous
     }
 
 
 def warn_unlabelled(counts: Mapping[str, int], total: int, sources: Mapping[str, str]) -> None:
-    """Warn of vectors without label, in the name of the function that called the caller.
+    """Warn of vectors without label, once per view.
 
-    counts : number of vectors without label by view
+    The warning's location is the call of the public function, `gather` or `gather_ranges`.
+
+    counts : {view: number of vectors without label}
     total : number of all vectors
-    sources : source of the labels by view, as passed by the user; there is no warning for other views
+    sources : {view: source of its labels} that the user passed; there is no warning for views that are not in it
     """
     for view, source in sources.items():
         if view in counts:
@@ -200,7 +205,7 @@ def _listed(paths: PathLike | Sequence[PathLike]) -> list[str]:
 
 
 def combine(shards: Sequence[Shard]) -> Shard:
-    """Return the sum of the statistics of several consecutive shards, added in order."""
+    """Return the sum of the statistics of consecutive shards, added in order; its path is that of the first."""
     statistics = merge([shard.statistics for shard in shards], [shard.path for shard in shards])
     return Shard(shards[0].path, statistics)
 
@@ -213,9 +218,13 @@ def combine(shards: Sequence[Shard]) -> Shard:
 
 
 def shard_result(job: ShardJob, path: str) -> Shard:
-    """Return the statistics of one shard: read from the work folder if they are there, else computed and stored there.
+    """Return the statistics of one shard.
 
-    job : settings; without a work folder nothing is stored
+    They are read from the work folder if an earlier run stored them there and the shard has not changed. Otherwise
+    they are computed, and stored there.
+
+    job : settings; without a work folder, nothing is read or stored
+    path : the shard
     """
     if job.work_dir is None:
         return Shard(path, read_shard(job, path)[0][0])
@@ -236,9 +245,10 @@ def shard_result(job: ShardJob, path: str) -> Shard:
 
 
 class RangeSums:
-    """Sums of the vectors of one shard whose classes are in one range; without ranges, of all its vectors.
+    """Accumulator of the statistics of one shard, or of those of its vectors whose classes are in one range.
 
-    width : number of columns of the vectors
+    job : settings that apply to all shards
+    width : dimension of the vectors
     """
 
     def __init__(self, job: ShardJob, width: int) -> None:
@@ -246,7 +256,11 @@ class RangeSums:
         self.sums = Accumulator(width, job.views, second_moment=job.second_moment)
 
     def add(self, X: Numbers, labels: Mapping[str, LabelCodes]) -> None:
-        """Add vectors (n, D) and their labels by view."""
+        """Add vectors to the statistics.
+
+        X : vectors, (n, D)
+        labels : {label column: codes of the labels (n,)}
+        """
         self.sums.add(X, self.classes.number(labels))
 
     def result(self) -> SufficientStatistics:
@@ -261,18 +275,18 @@ RowRanges = Callable[[Mapping[str, LabelCodes]], IntArray]
 def read_shard(
     job: ShardJob, path: str, range_of_rows: RowRanges | None = None, ranges: int = 1
 ) -> tuple[dict[int, SufficientStatistics], list[str]]:
-    """Read a shard, and sum up its vectors.
+    """Read a shard, and compute the statistics of its vectors, separately for each range of classes.
 
     Parameters
     ----------
     job : settings that apply to all shards
     path : the shard
-    range_of_rows : function that divides vectors into ranges of classes; None: one range with the number 0
+    range_of_rows : function that returns the range of each vector of a batch; None: one range with the number 0
     ranges : number of ranges
 
     Returns
     -------
-    statistics by number of the range, without ranges that have no vectors
+    {number of the range: statistics}, for the ranges that have vectors
     paths of all files that were read
     """
     reader = open_vectors(path)
@@ -328,10 +342,11 @@ def _by_range(
     """Yield (number of the range, vectors, labels) for each range of classes that has vectors in a batch.
 
     X : vectors of the batch, (n, D)
-    labels : labels of the batch by view, (n,) each
+    labels : {label column: codes of the labels of the batch, (n,)}
     range_of_rows : function that returns the range of each vector; None: all vectors are in range 0
     """
     if range_of_rows is None or ranges == 1:
+    ranges : number of ranges
         yield 0, X, labels
         return
     row_ranges = range_of_rows(labels)
@@ -350,7 +365,7 @@ def _by_range(
 def _check_once(hashes: list[IntArray]) -> None:
     """Raise `LabelError` if an id occurs twice in a shard.
 
-    hashes : 64-bit hash of each id, by batch; ids themselves would take more memory
+    hashes : for each batch the 64-bit hashes of its ids, (n,), which take less memory than the ids
     """
     ids = np.concatenate([np.empty(0, np.int64), *hashes])
     order = np.argsort(ids, kind="stable")
@@ -372,7 +387,7 @@ class LabelSource:
 
     location : name of the column, or path of the file
     names : names of the classes in the file; empty for a column
-    numbers : for a file, index into `names` of each id; ids that are missing have no label. None for a column
+    numbers : {id: index of its class in `names`} of a file; other ids have no label. None for a column
     """
 
     location: str
@@ -380,7 +395,10 @@ class LabelSource:
     numbers: dict[str, int] | None = None
 
     def codes(self, batch: Batch) -> LabelCodes:
-        """Return the labels of the vectors of a batch as codes, (n,); -1 stands for no label."""
+        """Return the labels of the vectors of a batch: names of classes, and a code per vector (n,), -1 for no label.
+
+        Raises `LabelError` if the labels are in a file and the shard has no ids.
+        """
         if self.numbers is None:
             return column_codes(batch.columns[self.location])
         if batch.ids is None:
@@ -393,9 +411,10 @@ class LabelSource:
 
 
 def _label_sources(job: ShardJob, path: str, reader: Reader) -> dict[str, LabelSource]:
-    """Return the source of the labels of each base view; raise `LabelError` for a view without labels.
+    """Return {base view: source of its labels}; raise `LabelError` for a view without labels.
 
-    reader : open shard
+    path : the shard
+    reader : reader of the shard, which lists its columns
     """
     sources = {}
     shard = Path(main_file(path))
@@ -417,9 +436,9 @@ def _label_sources(job: ShardJob, path: str, reader: Reader) -> dict[str, LabelS
 
 @lru_cache(CACHED_LISTS)
 def _numbered(file: str, size: int, changed: int) -> tuple[Names, dict[str, int]]:
-    """Return the names of the classes in a list of labels such as utt2spk, and the number of the class of each id.
+    """Return the names of the classes in a map such as utt2spk, and {id: index of its class in these names}.
 
-    size, changed : size and modification time of the file; if they change, the file is read again
+    The result is cached until the size of the file, or the time at which it was `changed`, differs.
     """
     values = read_map(file)
     labels = label_codes(np.array(list(values.values())))
@@ -427,7 +446,9 @@ def _numbered(file: str, size: int, changed: int) -> tuple[Names, dict[str, int]
 
 
 def column_codes(column: Any) -> LabelCodes:
-    """Return the labels of a column, a NumPy or Arrow array (n,), as codes; -1 stands for no label.
+    """Return the names of the classes in a column of labels, and a code per row, (n,); -1 stands for no label.
+
+    column : labels, a NumPy or Arrow array (n,)
 
     Only the distinct labels of an Arrow column are converted to Python objects.
     """
