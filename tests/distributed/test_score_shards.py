@@ -206,15 +206,17 @@ def test_what_cannot_be_evaluated_is_named(tmp_path: Path) -> None:
     score(str(tmp_path / "lists"), trials=LISTS)
     (matrix,) = map(str, (tmp_path / "matrix").glob("*.parquet"))
     lists = sorted(map(str, (tmp_path / "lists").glob("*.parquet")))
-    with pytest.raises(LabelError, match=r"part-00000\.parquet: the shard has no kinds"):
+    with pytest.raises(
+        LabelError, match=r"part-00000\.parquet: the shard has no column with the kinds"
+    ):
         evaluate_shards([matrix])
-    with pytest.raises(LabelError, match="has kinds of trials already"):
+    with pytest.raises(LabelError, match="has a column with the kinds of its trials"):
         evaluate_shards(lists, labels=MAPS)
     with pytest.raises(
         LabelError, match="t2speaker does not list 12 of 12 ids, the first is 'm00'"
     ):
         evaluate_shards([matrix], labels=[LabelMaps("speaker", "t2speaker", "t2speaker")])
-    with pytest.raises(ParameterError, match="named twice"):
+    with pytest.raises(ParameterError, match="passed twice"):
         evaluate_shards([lists[0], lists[0]])
     with pytest.raises(ParameterError, match="at least one file"):
         evaluate_shards([])
@@ -280,7 +282,7 @@ def test_the_same_list_of_trials_is_not_scored_twice(tmp_path: Path) -> None:
             *(*named, "-o", f"{tmp_path}/part-{{shard}}.parquet"),
         )
         assert done.exit_code == 1, done.output
-        assert "the same list of trials is named twice (list-0.txt)" in done.output
+        assert "the same list of trials is passed twice (list-0.txt)" in done.output
     with pytest.raises(ParameterError, match=r"twice \(list-0.txt and .*link.txt\)"):
         score(str(tmp_path), trials=["list-0.txt", str(tmp_path / "link.txt")])
     assert not list(tmp_path.glob("*.parquet"))

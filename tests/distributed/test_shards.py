@@ -210,7 +210,7 @@ def test_labels_of_another_type_in_another_shard(tmp_path: Path) -> None:
 def test_calls_that_cannot_be_meant(tmp_path: Path) -> None:
     _, paths = shards_of(tmp_path, 2)
     calls: tuple[tuple[dict[str, Any], str], ...] = (
-        ({"views": None}, "name the views"),
+        ({"views": None}, "the views are missing"),
         ({"views": "speaker"}, "list of names"),
         ({"views": []}, "list of names"),
         ({"second_moment": "none"}, "second_moment"),

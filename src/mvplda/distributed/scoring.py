@@ -249,7 +249,7 @@ def _check_lists_differ(trials: Sequence[str]) -> None:
         if file in path_by_file:
             names = " and ".join(dict.fromkeys([path_by_file[file], path]))
             raise ParameterError(
-                f"the same list of trials is named twice ({names}), and its trials would be counted twice: name every "
+                f"the same list of trials is passed twice ({names}), and its trials would be counted twice: pass every "
                 "list once"
             )
         path_by_file[file] = path

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from .._progress import Progress
-from .._typing import FloatArray, IntArray
+from .._typing import BoolArray, FloatArray
 from ..coded import Coded
 from ..costs import Costs
 from ..exceptions import FileFormatError, LabelError, ParameterError
@@ -80,7 +80,7 @@ def evaluate_shards(
     files = [os.path.abspath(path) for path in paths]
     if len(set(files)) < len(files):
         path = Counter(files).most_common(1)[0][0]
-        raise ParameterError(f"{path} is named twice and would be counted twice: name it once")
+        raise ParameterError(f"{path} is passed twice and would be counted twice: pass it once")
     maps = tuple(
         LabelMaps(item.view, os.path.abspath(item.test), item.enrol and os.path.abspath(item.enrol))
         for item in labels
@@ -180,13 +180,14 @@ def _kinds(labels: tuple[LabelMaps, ...], path: str) -> Coded:
     has_kinds = column_of(column_names(path), KIND) is not None
     if labels and has_kinds:
         raise LabelError(
-            f"{path}: the shard has kinds of trials already: leave out the maps of speakers and phrases"
+            f"{path}: the shard has a column with the kinds of its trials: leave out --test-speakers and the other "
+            "maps (in Python labels=)"
         )
     if not labels:
         if not has_kinds:
             raise LabelError(
-                f"{path}: the shard has no kinds of trials: score lists of trials with kinds, or pass maps with the "
-                "speakers of models and tests"
+                f"{path}: the shard has no column with the kinds of its trials: score lists of trials with kinds, or "
+                "pass maps of speakers with --test-speakers and --enrol-speakers (in Python labels=)"
             )
         (kinds,) = read_columns_of(path, (KIND,))
         assert isinstance(kinds, Coded)
@@ -207,11 +208,11 @@ def _kinds(labels: tuple[LabelMaps, ...], path: str) -> Coded:
     return Coded(np.array(list(names.values())), codes)
 
 
-def _same_class(labels: LabelMaps, models: Coded, tests: Coded) -> IntArray:
-    """Return the (n,) mask of the trials with the same class on both sides.
+def _same_class(labels: LabelMaps, models: Coded, tests: Coded) -> BoolArray:
+    """Return the mask (n,) of the trials whose model and test have the same class in one view.
 
-    models, tests : ids of the model and of the test of each trial, (n,)
     labels : maps with the classes of that view
+    models, tests : ids of the model and of the test of each trial, (n,)
     """
     model_names = models.names.tolist()
     if labels.enrol is not None:
@@ -228,8 +229,8 @@ def _classes(path: str, ids: Sequence[str]) -> list[str]:
     missing = [name for name in ids if name not in classes]
     if missing:
         raise LabelError(
-            f"{path} does not list {len(missing)} of {len(ids)} ids, the first is {missing[0]!r}; expected lines with "
-            "an id and its class"
+            f"{path} does not list {len(missing)} of {len(ids)} ids, the first is {missing[0]!r}: add a line with the "
+            "id and its class for each"
         )
     return [classes[name] for name in ids]
 

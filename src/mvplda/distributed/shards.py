@@ -157,9 +157,11 @@ def shard_job(
     Raises `ParameterError` for missing or wrong views and for missing or repeated paths.
     """
     if views is None and not labels:
-        raise ParameterError("name the views (views=) or the sources of their labels (labels=)")
+        raise ParameterError(
+            "the views are missing: pass their names (views=) or the sources of their labels (labels=)"
+        )
     if views is not None and (isinstance(views, str) or not len(views)):
-        raise ParameterError(f"views must be a list of names, not empty; got {views!r}")
+        raise ParameterError(f"views must be a list of names with at least one; got {views!r}")
     sources = {name: os.fspath(source) for name, source in (labels or {}).items()}
     names = tuple(views or sources)
     check_view_names(names)
@@ -200,7 +202,7 @@ def _listed(paths: PathLike | Sequence[PathLike]) -> list[str]:
         raise ParameterError("there are no shards of vectors: pass at least one file")
     path, occurrences = Counter(shards).most_common(1)[0]
     if occurrences > 1:
-        raise ParameterError(f"{path} is named twice and would be counted twice: name it once")
+        raise ParameterError(f"{path} is passed twice and would be counted twice: pass it once")
     return shards
 
 
@@ -344,9 +346,9 @@ def _by_range(
     X : vectors of the batch, (n, D)
     labels : {label column: codes of the labels of the batch, (n,)}
     range_of_rows : function that returns the range of each vector; None: all vectors are in range 0
+    ranges : number of ranges
     """
     if range_of_rows is None or ranges == 1:
-    ranges : number of ranges
         yield 0, X, labels
         return
     row_ranges = range_of_rows(labels)
@@ -427,8 +429,8 @@ def _label_sources(job: ShardJob, path: str, reader: Reader) -> dict[str, LabelS
         if not Path(file).is_file():
             raise LabelError(
                 f"{path}: there are no labels of view {name!r}: {location!r} is neither a file nor a column of the "
-                f"shard, whose columns are: {', '.join(reader.columns) or 'none'}. Pass --labels {name}=COLUMN or FILE "
-                f"(in Python labels={{{name!r}: ...}})"
+                f"shard (columns: {', '.join(reader.columns) or 'none'}). Pass --labels {name}=COLUMN or --labels "
+                f"{name}=FILE (in Python labels={{{name!r}: ...}})"
             )
         sources[name] = LabelSource(file, *_numbered(file, *file_state(file)))
     return sources
