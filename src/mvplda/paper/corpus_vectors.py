@@ -248,7 +248,10 @@ def read_corpus_vectors(corpus: Corpus, files: Sequence[str | Path]) -> CorpusVe
 
 
 def _blocks_of(file: Path, corpus: Corpus) -> dict[str, Names]:
-    """Read {extractor: (n, D) vectors of the corpus's utterances} from a file."""
+    """Return {extractor: vectors (n, D) of the n utterances of the corpus} from a file.
+
+    A file has the vectors of one extractor, except for an .npz file without ids, which may have an array per extractor.
+    """
     if file.suffix == ".npz":
         with np.load(file) as arrays:
             tables = [name for name in arrays if arrays[name].ndim == 2]

@@ -125,7 +125,7 @@ def _echo_unusable(notes: Sequence[str], echo: Echo) -> None:
 
 
 def _task(corpus: Corpus, embedded: CorpusVectors) -> Task:
-    """Return the verification task of a corpus, with one row of vectors per utterance."""
+    """Return the verification task of a corpus; an utterance without a vector has a row of zeros, which is not used."""
     vectors = embedded.vectors
     # utterances without a vector keep a row of zeros, which the protocol never uses
     X = vectors.X.astype(np.float32, copy=False)
@@ -232,11 +232,12 @@ def _run_seeds(
 def _by_group(
     scores: Names, task: Task, settings: EvaluationSettings, sample: TrialSample
 ) -> dict[str, Measured]:
-    """Evaluate a system on the enrolments of each group, such as a gender.
+    """Evaluate a system separately on the enrolments of each group, such as a gender.
 
     Groups without target trials or without non-target trials are left out.
 
-    scores : (enrolments, tests) scores
+    scores : scores of the system, (enrolments, tests)
+    sample : trials for the intervals
 
     Returns
     -------

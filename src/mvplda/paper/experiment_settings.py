@@ -50,7 +50,7 @@ class Training:
     epochs : number of passes over all frames
     batch : number of frames per step
     learning_rate : initial learning rate
-    momentum : share of the previous step that is added to each step
+    momentum : factor by which the previous step is multiplied before it is added to the next one
     random_state : seed; the network is reproducible with the same data, kind of device and number of threads
     """
 
@@ -193,7 +193,10 @@ class Configuration:
     evaluation: EvaluationSettings = EvaluationSettings()
 
     def variants(self) -> Iterator[tuple[str, BackendSettings]]:
-        """Yield, for each combination of values in the grid, a suffix for names and the settings of the systems."""
+        """Yield (suffix, settings of the systems) for each combination of values in the grid.
+
+        The suffix, such as "; noise full", distinguishes the names of the systems; it is empty without a grid.
+        """
         for values in product(*self.grid.values()):
             chosen = dict(zip(self.grid, values, strict=True))
             name = "".join(f"; {key} {value}" for key, value in chosen.items())
@@ -246,7 +249,7 @@ class Configuration:
 
 
 def _checked(configuration: Configuration) -> Configuration:
-    """Return the configuration unchanged; raise `ParameterError` if a value is not allowed."""
+    """Return a configuration unchanged; raise `ParameterError` if the value of a setting is not allowed."""
     for name, values in configuration.grid.items():
         if not isinstance(values, list):
             raise ParameterError(f"[grid] {name} must be a list of values; got {values!r}")

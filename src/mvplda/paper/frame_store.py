@@ -28,7 +28,7 @@ class FeatureSet:
 
     Attributes
     ----------
-    frames : (total, D) float32 frames of these, and possibly of other, utterances
+    frames : (total, D) float32 frames of the utterances; there may be frames of others between them
     first : (n,) index of the first frame of each utterance
     lengths : (n,) number of frames of each utterance
     mapping : the memory map that contains the frames; None for an array in memory
@@ -78,7 +78,7 @@ class FeatureSet:
 class IndexEntry:
     """Entry of the index of a `FrameStore`, about one utterance.
 
-    stamp : digest of the recording and of its processing
+    stamp : digest by which a later run detects that the recording or its processing has changed
     frames, width : number of frames and their dimension; 0 for an unusable recording
     reason : reason why the recording is unusable; "" for a usable recording
     """
@@ -140,7 +140,7 @@ class FrameStore:
                 file.truncate(size)
 
     def add(self, stamps: Iterable[str], utterances: Iterable[FloatArray | str]) -> Iterator[int]:
-        """Store further utterances, one per step of the iterator.
+        """Return an iterator that stores one further utterance per step.
 
         Parameters
         ----------

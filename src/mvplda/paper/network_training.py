@@ -61,7 +61,7 @@ class EpochRecord(TypedDict):
 
     epoch : number of the epoch, from 1
     loss : mean loss over the steps
-    accuracy : {view: mean share of correctly classified frames}
+    accuracy : {view: proportion of correctly classified frames, averaged over the steps}
     """
 
     epoch: int

@@ -161,8 +161,8 @@ def digest_of(path: Path) -> str:
 def with_provenance(results: Any, record: Card) -> Any:
     """Return a copy of a study's results in which every row has the entry ``provenance``.
 
-    An object or list whose values are all objects (or lists of objects) contains rows; any other object is a row. A row
-    that has a provenance already keeps it.
+    A row is an object with at least one value that is neither an object nor a list of objects, such as a number. Other
+    objects, and lists, only group rows. A row that already has a provenance keeps it.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def _holds_rows(value: object) -> bool:
 def result_rows(
     results: object, path: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[tuple[str | int, ...], Json]]:
-    """Yield every row of a results file with its path.
+    """Yield (path, row) for every row of a results file; a row is an object with the entry ``provenance``.
 
     Parameters
     ----------

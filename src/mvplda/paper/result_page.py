@@ -124,9 +124,10 @@ class SystemsDetDisplay(Display):
         legend_below(axes, 2)
 
     def _curve(self, system: SystemResult, target: str, kinds: Iterable[str]) -> Curve:
-        """Return the DET curve of a system; sampled trials are weighted by the trials that they represent.
+        """Return the DET curve of a system; each sampled trial counts as many times as the trials it represents.
 
-        target, kinds : name of the target trials, and kinds of the non-target trials
+        target : name of the kind of target trials
+        kinds : names of the kinds of non-target trials
         """
         scores = []
         weights = []
@@ -177,7 +178,10 @@ def write_result_page(path: Path, results: Results, source: str) -> None:
 
 
 def _claim(results: Results) -> str:
-    """Return a sentence with the ratio of errors that the paper claims; "" if its systems were not compared."""
+    """Return a sentence with the measured ratio of the errors of joint PLDA and PLDA, beside the paper's ratio.
+
+    Returns "" if these systems were not compared.
+    """
     for system, reference in CLAIMS:
         compared = results.comparisons.get((system, reference))
         if compared is not None:
@@ -190,7 +194,7 @@ def _claim(results: Results) -> str:
 
 
 def _model(results: Results) -> str:
-    """Return the HTML section with pictures of the model and the hypotheses, and the number of trials of each kind."""
+    """Return the HTML section about the model: pictures of model and hypotheses, and a table of the trials per kind."""
     rows = []
     for kind, (hypothesis, decision) in HYPOTHESES.items():
         row = results.systems[0].evaluation["Total" if kind == "TC" else kind]
@@ -231,7 +235,10 @@ def _groups(results: Results) -> str:
 
 
 def _beside_the_paper(results: Results) -> str:
-    """Return an HTML section that compares error rates with those in the paper; "" if no such system was run."""
+    """Return an HTML section that compares error rates with those in the paper.
+
+    Returns "" if none of the paper's systems was run.
+    """
     published = PUBLISHED_CORPUS.get(results.corpus_name, "rsr2015")
     figures = dict(zip(("cosine of j-vectors", "PLDA", "jPLDA"), PUBLISHED[published], strict=True))
     by_name = {system.name: system for system in results.systems}

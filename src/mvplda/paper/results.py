@@ -82,7 +82,7 @@ class SystemResult:
     def cells(self, form: str = "") -> list[str]:
         """Return the system's error rates and costs as texts for a row of a table.
 
-        The columns are those of `Evaluation.summary`.
+        The columns are those of `mvplda.metrics.evaluation.Evaluation.summary`.
 
         form : format of the intervals, such as `mvplda.metrics.evaluation.BRACKETS`; empty: no intervals
         """
@@ -96,7 +96,10 @@ class SystemResult:
         return texts
 
     def errors(self) -> list[str]:
-        """Return the EER of each kind of trial as text, with its interval over speakers (and seeds, if several ran)."""
+        """Return the EER of each kind of trial as text, with its interval over speakers.
+
+        If the system was run with several seeds, the EER is their mean and the interval includes the seeds.
+        """
         if self.seeds:
             return [seeds_cell(row) for row in self.seeds.values()]
         return self.cells(BRACKETS)[: len(self.evaluation.rows)]
@@ -251,9 +254,9 @@ class Results:
         return min(self.systems, key=lambda system: system.evaluation["Total"]["eer"])
 
     def claims(self) -> list[list[str]]:
-        """Return the table of comparisons as rows of texts: for each pair of systems the ratio of EERs per kind.
+        """Return the table of comparisons as rows of texts: the ratio of EERs of two systems, per kind of trial.
 
-        The first row has the names of the columns.
+        The first row is the header; each further row is for one pair of systems.
         """
         rows = [["EER as a share of another system's; + fewer, - more", *self.kinds]]
         for (system, reference), compared in self.comparisons.items():
@@ -293,7 +296,7 @@ class Results:
 
 
 def seeds_cell(row: SeedsRow) -> str:
-    """Return the mean EER and its interval as text in %, such as "1.23 [0.98, 1.51]"."""
+    """Return the mean EER over seeds in % as text, with its interval if there is one: "1.23 [0.98, 1.51]"."""
     text = f"{100 * row['eer']:.2f}"
     if "low" in row:
         text += f" [{100 * row['low']:.2f}, {100 * row['high']:.2f}]"
@@ -303,7 +306,7 @@ def seeds_cell(row: SeedsRow) -> str:
 def _ratio(compared: SystemComparison, kind: str) -> str:
     """Return the ratio of two systems' EERs for a kind of trial as text with its interval; "-" if it is undefined.
 
-    The text ends in "+" if the first system has significantly fewer errors, and in "-" if it has more.
+    The text ends in "+" if the first system has significantly fewer errors, and in "-" if it has significantly more.
     """
     test = compared.tests.get(kind, {}).get("eer")
     if test is None or math.isnan(test.ratio):

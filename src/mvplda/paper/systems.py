@@ -99,7 +99,7 @@ class Task:
 
     @property
     def groups(self) -> dict[str, BoolArray]:
-        """Enrolments of each group, such as a gender, {group: (enrolments,) mask}; {} if there are fewer than two."""
+        """Masks of the enrolments of each group, such as a gender, {group: (enrolments,)}; {} without two groups."""
         if self.corpus.groups is None:
             return {}
         groups = self.corpus.groups[self.corpus.protocol.first]
@@ -108,12 +108,12 @@ class Task:
 
     @property
     def cell(self) -> str:
-        """Name of the view whose classes are combinations of the classes of all views (cells): "speaker:phrase"."""
+        """Name of the view whose classes are combinations of the classes of all views, such as "speaker:phrase"."""
         return ":".join(self.views)
 
     @cached_property
     def classes(self) -> dict[str, int]:
-        """Number of training classes, {view: number}, including the view of combinations, `cell`."""
+        """Number of training classes, {view: number}; also of combinations of classes, under the name `cell`."""
         table = encode_labels(self.train_labels, (*self.views, self.cell))
         return {view: len(table.classes[view]) for view in table.views}
 
@@ -124,7 +124,11 @@ class Task:
 
     @property
     def components(self) -> int:
-        """Number of principal components for models with full noise, at most `MAX_COMPONENTS`."""
+        """Number of principal components for models with full noise: as many as the training vectors support.
+
+        At most `MAX_COMPONENTS`, the dimension, and half the degrees of freedom of the variation within cells
+        (combinations of classes).
+        """
         # a full noise covariance is estimated from the variation within cells, whose degrees of freedom (`within`)
         # must be at least twice the number of components
         rows, width = self.train.shape
@@ -134,7 +138,7 @@ class Task:
 
     @cached_property
     def joined(self) -> Task:
-        """Task in which the vectors of each extractor are centred and scaled to length 1 before they are joined."""
+        """The same task with the vectors of each extractor centred and scaled to length 1 before concatenation."""
         if not self.blocks:
             return self
         ends = np.cumsum(list(self.blocks.values()))[:-1]
@@ -170,9 +174,9 @@ def compared_views(corpus: Corpus) -> Views:
 
 
 class ScoringOptions(QuestionArguments, total=False):
-    """Options of the method ``llr`` of a scorer.
+    """Keyword arguments of the method ``llr`` of a scorer: those of a question, and `scoring`.
 
-    scoring : "exact" likelihoods, or the formulas published in the "paper"
+    scoring : "exact": likelihoods of the model; "paper": the formulas published in the paper
     """
 
     scoring: Literal["exact", "paper"]
@@ -187,13 +191,15 @@ class System:
     name : name on the command line
     title : title in the table; ``{0}`` and ``{1}`` are replaced by the first and the second view
     build : function that returns the model to fit, given a task and the settings
-    question : function that returns the options of scoring, given a task and the settings
+    question : function that returns the keyword arguments of ``llr``, given a task and the settings
     enrolment : "average" scores the mean of a profile's vectors as one vector, as the paper does; "exact" scores all
     llr : whether scores are log-likelihood ratios; Cllr is reported only for these
     published : whether the system uses the published formulas, which require two views
-    raw : True: raw vectors; False: principal components; None: not one of the paper's systems
-    by_block : whether the model gets the vectors of each extractor separately instead of joined after scaling
-    usual : whether the system is one of the default systems
+    raw : whether one of the paper's systems gets raw vectors (True) or principal components (False); None for systems
+        that are not the paper's
+    by_block : whether the model gets the vectors of several extractors without scaling, with the width of each in
+        `Task.blocks`; otherwise it gets those of `Task.joined`
+    usual : whether the system is run by default
     """
 
     name: str
@@ -221,7 +227,7 @@ class System:
 
 
 def _start(settings: BackendSettings, published: bool) -> Literal["random", "moments"]:
-    """Return the initialisation of EM for a system (see `BackendSettings.start`).
+    """Return the initialisation of EM for one of the paper's systems, according to `BackendSettings.start`.
 
     published : whether the system uses the published formulas
     """
@@ -233,7 +239,7 @@ def _start(settings: BackendSettings, published: bool) -> Literal["random", "mom
 def _paper(
     task: Task, settings: BackendSettings, views: Sequence[str], published: bool = False
 ) -> Bundle:
-    """Build one of the paper's models: PLDA of one view or of cells, or joint PLDA.
+    """Return one of the paper's models, not fitted: PLDA of one view, PLDA of combinations of classes, or joint PLDA.
 
     The rank of a view is at most its number of training classes minus 1.
 
@@ -265,12 +271,12 @@ def _paper(
 
 
 def published(task: Task, settings: BackendSettings) -> Bundle:
-    """Build joint PLDA that is trained with the published formulas."""
+    """Return the model of a joint PLDA that is trained with the published formulas, not fitted."""
     return _paper(task, settings, task.views, published=True)
 
 
 def with_interaction(task: Task, settings: BackendSettings) -> Bundle:
-    """Build joint PLDA with full noise and an interaction view, such as "speaker:phrase"."""
+    """Return the model of a joint PLDA with full noise and an interaction view ("speaker:phrase"), not fitted."""
     ranks = {}
     for view in (*task.views, task.cell):
         largest = MAX_CELL_RANK if view == task.cell else MAX_VIEW_RANK
@@ -280,7 +286,9 @@ def with_interaction(task: Task, settings: BackendSettings) -> Bundle:
 
 
 def _with_prior(task: Task, *views: str) -> Bundle:
-    """Build a multi-view PLDA with full-rank loadings under an isotropic prior, for vectors of unit length.
+    """Return a multi-view PLDA, not fitted, with full-rank loadings under an isotropic prior.
+
+    Its preprocessing reduces the vectors to principal components and scales them to length 1.
 
     views : views of the model, which may include the combination of views (`Task.cell`)
     """
@@ -294,7 +302,7 @@ def _with_prior(task: Task, *views: str) -> Bundle:
 
 
 def committee(task: Task, settings: BackendSettings) -> Bundle:
-    """Build a committee of two models per extractor, whose weights are fitted on held-out speakers."""
+    """Return a committee of two models per extractor, not fitted; `fit` finds its weights on held-out speakers."""
     scorer = make_committee(
         task.blocks or {"vectors": int(task.train.shape[1])},
         task.views,
@@ -307,9 +315,9 @@ def committee(task: Task, settings: BackendSettings) -> Bundle:
 
 
 def phrase_known(task: Task, settings: BackendSettings) -> ScoringOptions:
-    """Return the scoring options by which the phrase of each enrolment is a known class of training.
+    """Return the scoring options that pass the phrase of each enrolment as a known class of training.
 
-    They are empty if training contains none of the enrolled phrases.
+    The options are empty if the training data contain none of the enrolled phrases.
     """
     view = task.views[1]
     claimed = task.model_labels[view]

@@ -25,7 +25,7 @@ class TrialSample:
     positions : (n,) indices of the trials in the flattened (enrolments, tests) score matrix
     kinds : {kind of trial: (n,) mask of its trials}
     weights : {kind of trial: number of trials that each sampled trial represents}
-    people : (n,) number of each trial's enrolled speaker, and (n,) number of its tested speaker
+    people : enrolled speaker, and tested speaker, of each trial, (n,) each, as integers that stand for their names
     """
 
     positions: IntArray
@@ -35,7 +35,7 @@ class TrialSample:
 
     @classmethod
     def of(cls, task: Task, max_trials: int = MAX_TRIALS) -> TrialSample:
-        """Draw at most `max_trials` trials of every kind from a verification task."""
+        """Draw at random at most `max_trials` trials of every kind from a verification task; the seed is fixed."""
         # a fixed seed: all systems are compared on the same trials
         rng = np.random.default_rng(0)
         sampled = []
@@ -60,9 +60,9 @@ class TrialSample:
         return cls(positions, kinds, weights, (codes[row], codes[len(enrolled) + column]))
 
     def of_enrolments(self, mask: BoolArray, n_tests: int) -> TrialSample:
-        """Return the sampled trials of some enrolments.
+        """Return the part of the sample that belongs to the enrolments in a mask.
 
-        mask : (enrolments,) mask of these enrolments
+        mask : (enrolments,) True for the enrolments whose trials are returned
         n_tests : number of tests, the columns of the score matrix
         """
         chosen = mask[self.positions // n_tests]
@@ -76,7 +76,9 @@ class TrialSample:
         return matrix.reshape(-1)[self.positions]
 
     def intervals(self, scores: Names, settings: EvaluationSettings) -> Intervals | None:
-        """Return intervals of error rates over speakers; None if they are disabled or there are too few speakers.
+        """Return intervals of error rates over speakers; None if there are too few speakers.
+
+        Returns None also if ``settings.resamples`` is 0, which disables intervals.
 
         scores : (n,) scores of the sampled trials
         """
@@ -92,7 +94,8 @@ class TrialSample:
     ) -> SystemComparison:
         """Compare the error rates of two systems on the same resamples of speakers.
 
-        scores, reference : (n,) scores of the sampled trials by the two systems
+        scores : (n,) scores of the sampled trials by the first system
+        reference : (n,) scores by the system that it is compared with
         """
         return compare_systems(
             scores,

@@ -159,9 +159,9 @@ class Corpus:
         return mask
 
     def without(self, names: Sequence[str]) -> Corpus:
-        """Return a copy whose protocol leaves out the utterances with the given ids, such as unusable ones.
+        """Return a copy whose protocol leaves out the utterances with the ids `names`, such as unusable ones.
 
-        Enrolments that lose all utterances, and the trials of both, are left out too.
+        Enrolments without any utterance left are also left out, and so are all trials of left-out enrolments and tests.
         """
         protocol = self.protocol
         is_usable = ~np.isin(self.ids, names)
@@ -196,8 +196,8 @@ class Corpus:
 class ProtocolOptions(TypedDict, total=False):
     """Options of the protocol of a corpus, which is built from its labels.
 
-    training : training speakers (classes of the first view), as names, a number or a share; all others are enrolled and
-        tested. Default: two thirds, or the usual division of the corpus
+    training : training speakers (classes of the first view): their names, their number, or a proportion below 1; all
+        others are enrolled and tested. Default: two thirds, or the usual division of the corpus
     random_state : seed of the draw of training speakers
     per_model : number of utterances per enrolment, the first sessions of a speaker and phrase; default 3
     """
@@ -232,8 +232,8 @@ def build_corpus(
     session : (n,) session of each utterance, which orders the utterances of a cell (combination of classes); None:
         their order in `ids`
     source : citation
-    training : training classes of the first view, as names, or as a number or a share below 1 that is drawn with
-        `random_state`; None: two thirds
+    training : training classes of the first view: their names, or the number or proportion (below 1) of classes that
+        are drawn at random; None: two thirds
     random_state : seed of the draw
     per_model : number of utterances per enrolment (see `enrolments`)
     """
@@ -252,7 +252,8 @@ def training_rows(labels: Columns, training: TrainingClasses, random_state: int 
     Parameters
     ----------
     labels : {view: (n,) classes}; the classes of the first view are divided
-    training : training classes, as names, or as a number or a share below 1 that is drawn; None: two thirds
+    training : names of the training classes, or the number or proportion (below 1) of classes that are drawn at random;
+        None: two thirds
     random_state : seed of the draw
 
     Raises
@@ -295,13 +296,14 @@ def enrolments(
     per_model: int = 3,
     tests: BoolArray | None = None,
 ) -> tuple[dict[str, IntArray], IntArray]:
-    """Enrol each cell with its first sessions and test with its other sessions.
+    """Choose utterances for enrolment and tests: each cell is enrolled with its first sessions, the others are tests.
 
-    Cells without enough utterances are omitted and listed in the log.
+    A cell is one combination of classes, such as one speaker with one phrase. Cells without enough utterances are left
+    out and listed in the log.
 
     Parameters
     ----------
-    labels : {view: (n,) classes}; a cell is one combination of classes
+    labels : {view: (n,) classes}
     sessions : (n,) numbers or names that order the utterances of a cell; None: the order of the utterances.
         Numbers written as text are ordered as numbers
     rows : indices of the utterances to use, such as those of the evaluation speakers
@@ -364,15 +366,20 @@ def listed_protocol(
 ) -> Protocol:
     """Build a protocol from lists of enrolments and trials.
 
-    A warning counts the listed utterances that the corpus lacks; they are left out, together with enrolments that have
-    no utterances and the trials of both.
+    Listed utterances that the corpus lacks are left out, and a warning in the log counts them. Enrolments without any
+    utterance left, and all trials of left-out enrolments and tests, are also left out.
 
     Parameters
     ----------
     ids : (n,) ids of the utterances
     models : {name of the enrolment: ids of its utterances}
-    trials : enrolment and test of every trial
+    trials : name of the enrolment and id of the test utterance of each trial
     train : indices of the training utterances
+
+    Raises
+    ------
+    DataError
+        An enrolment of a trial is not in `models`, or no trial is left.
     """
     absent = sorted(set(trials.enrol.used) - set(models))
     if absent:

@@ -56,8 +56,8 @@ def cvau(
     root : folder <speaker>/<phrase>/<session>_<take>.flac, or .npz file of vectors with these columns
     enrol, test : sessions: 2014-05, 2014-11, angles (turned microphone) or low-gain (another room). If both are the
         same, the first recordings are enrolled and the others tested
-    training : training speakers among those with both sessions, as names, a number or a share. Speakers without one of
-        the sessions are training speakers in any case
+    training : training speakers among those with both sessions: their names, their number, or a proportion below 1.
+        Speakers without one of the sessions are training speakers in any case
     random_state : seed of the draw of training speakers
     per_model : number of recordings per enrolment, the first ones of a speaker and phrase
     """
@@ -106,9 +106,10 @@ def speech_commands(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corp
 
 
 def _listing(path: Path, pattern: str) -> Listing:
-    """List the utterances of a folder of sound files, or of an .npz file of vectors.
+    """Return the list of utterances of a folder of sound files, or of an .npz file of vectors.
 
-    pattern : pattern of the file names; its fields are also the names of the columns in an .npz file
+    pattern : pattern of the sound files' names, such as ``{speaker}/{phrase}/*``; an .npz file must have arrays with
+        the names of its fields
     """
     if not path.is_file():
         return match_files(path, pattern)

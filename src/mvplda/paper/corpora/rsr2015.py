@@ -234,9 +234,10 @@ def _check_marks(trials: Trials, file: Path) -> None:
 def _codes(trials: Trials, field: int) -> tuple[IntArray, IntArray]:
     """Number the values of one field of the ids, and return the numbers for all enrolments and for all tests.
 
-    Equal values have equal numbers on both sides.
+    A field is the speaker or the phrase. Two ids have the same integer if and only if the field has the same value in
+    both.
 
-    field : position of the field among those that underscores separate, as in m051_003 and m051/m051_01_003
+    field : position of the field among the parts that underscores separate, as in m051_003 and m051/m051_01_003
     """
     columns = trials.enrol.names, trials.test.names
     fields = [
@@ -248,7 +249,7 @@ def _codes(trials: Trials, field: int) -> tuple[IntArray, IntArray]:
 
 
 def _joined(columns: list[Coded]) -> Coded:
-    """Concatenate columns that are stored as names and codes, without building their tens of millions of texts."""
+    """Concatenate columns of coded text; codes are concatenated, so tens of millions of rows need little memory."""
     starts = np.cumsum([0, *(len(column.names) for column in columns[:-1])], dtype=np.int32)
     codes = [column.codes + start for column, start in zip(columns, starts, strict=True)]
     return Coded(np.concatenate([column.names for column in columns]), np.concatenate(codes))
