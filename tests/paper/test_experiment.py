@@ -206,7 +206,7 @@ def test_the_page_presents_the_model_the_question_and_the_results(tmp_path):
         "Comparisons",
     ]
     assert "Next steps" in headings
-    assert "Errors of joint PLDA as a share of those of PLDA: " in page
+    assert "Ratio of the EER of joint PLDA to that of PLDA: " in page
     # two pictures, the plot of systems, and a DET plot per kind, without network access or colliding ids
     assert page.count("<svg") == 3 + len(CURVES)
     assert not re.search(r'(src|href)="(?!#|https://arxiv\.org)', page)
@@ -339,7 +339,7 @@ def test_changes_are_addressed_by_section_and_name():
         Configuration().with_changes({"features.nonsense": 0})
     with pytest.raises(ParameterError, match=r"section\.name"):
         Configuration().with_changes({"epochs": 0})
-    with pytest.raises(ParameterError, match="name is a value and has no settings"):
+    with pytest.raises(ParameterError, match="name is a single setting, not a section"):
         Configuration(corpus={"name": "cvau"}).with_changes({"corpus.name.odd": 0})
     with pytest.raises(ParameterError, match="a configuration has no setting 'odd'"):
         Configuration.from_dict({"odd": {}})

@@ -169,7 +169,7 @@ def run_systems(
             if not results:
                 headings = [heading for heading, _, _ in result.evaluation.summary()]
                 echo(table_line("EER, %", [*headings, "s"]))
-            echo(table_line(result.title, [*result.cells(), f"{result.seconds:.1f}"]))
+            echo(table_line(result.title, [*result.table_texts(), f"{result.seconds:.1f}"]))
             results[result.name] = result
         if system.name == BEST:
             best = model

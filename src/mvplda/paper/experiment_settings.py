@@ -242,7 +242,9 @@ class Configuration:
             for section in sections:
                 subsection = table.setdefault(section, {})
                 if not isinstance(subsection, dict):
-                    raise ParameterError(f"{path}: {section} is a value and has no settings")
+                    raise ParameterError(
+                        f"{path}: {section} is a single setting, not a section with settings: pass section.name"
+                    )
                 table = subsection
             table[name] = value
         return _checked(with_values(self, tables, "a configuration"))

@@ -163,7 +163,7 @@ def write_result_page(path: Path, results: Results, source: str) -> None:
         STORY.format(corpus) if is_papers_task else "",
         f'<p class="finding">{finding}{_claim(results)}</p><p>{summary}</p>',
         _model(results) if is_papers_task else "",
-        f"<h2>Error rates</h2>{systems_table(results)}{_groups(results)}",
+        f"<h2>Error rates</h2>{systems_table(results)}{_group_tables(results)}",
         draw.figures(SystemsDisplay(errors, results.kinds)),
         _beside_the_paper(results) if is_papers_task else "",
         _det_curves(results),
@@ -187,7 +187,7 @@ def _claim(results: Results) -> str:
         if compared is not None:
             test = compared.tests["Total"]["eer"]
             return (
-                f" Errors of joint PLDA as a share of those of PLDA: {test.ratio:.2f} ({test.ratio_low:.2f} to "
+                f" Ratio of the EER of joint PLDA to that of PLDA: {test.ratio:.2f} ({test.ratio_low:.2f} to "
                 f"{test.ratio_high:.2f}); in the paper, on RSR2015: 0.56."
             )
     return ""
@@ -219,15 +219,15 @@ def systems_table(results: Results) -> str:
     """Return an HTML table with the error rates of all systems and their intervals; the best system is highlighted."""
     rows = []
     for system in results.systems:
-        cells = system.cells(draw.INTERVAL)
+        cells = system.table_texts(draw.INTERVAL)
         rows.append([html.escape(system.title), *cells, f"{system.seconds:.1f}"])
     best = results.best()
     head = ["EER, %", *(heading for heading, _, _ in best.evaluation.summary()), "s"]
     return draw.html_table(head, rows, results.systems.index(best))
 
 
-def _groups(results: Results) -> str:
-    """Return an HTML table of error rates per group of enrolments, such as a gender; "" without groups."""
+def _group_tables(results: Results) -> str:
+    """Return an HTML table of error rates for each group of enrolments, such as a gender; "" without groups."""
     return "".join(
         f"<h3>Enrolments of {html.escape(name)} speakers</h3>{systems_table(group)}"
         for name, group in results.of_groups().items()

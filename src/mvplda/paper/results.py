@@ -79,8 +79,8 @@ class SystemResult:
     seeds: Mapping[str, SeedsRow] = field(default_factory=dict)
     groups: Mapping[str, Measured] = field(default_factory=dict)
 
-    def cells(self, form: str = "") -> list[str]:
-        """Return the system's error rates and costs as texts for a row of a table.
+    def table_texts(self, form: str = "") -> list[str]:
+        """Return the system's error rates and costs as the texts of one row of a table.
 
         The columns are those of `mvplda.metrics.evaluation.Evaluation.summary`.
 
@@ -102,7 +102,7 @@ class SystemResult:
         """
         if self.seeds:
             return [seeds_cell(row) for row in self.seeds.values()]
-        return self.cells(BRACKETS)[: len(self.evaluation.rows)]
+        return self.table_texts(BRACKETS)[: len(self.evaluation.rows)]
 
     def of_group(self, name: str) -> SystemResult:
         """Return the result of this system for the enrolments of the group `name` only."""
@@ -258,7 +258,7 @@ class Results:
 
         The first row is the header; each further row is for one pair of systems.
         """
-        rows = [["EER as a share of another system's; + fewer, - more", *self.kinds]]
+        rows = [["ratio of EERs (+: first system better, -: worse)", *self.kinds]]
         for (system, reference), compared in self.comparisons.items():
             name = f"{self[system].title} / {self[reference].title}"
             rows.append([name, *(_ratio(compared, kind) for kind in self.kinds)])

@@ -157,7 +157,8 @@ class Task:
             kinds = {kind: mask & listed for kind, mask in kinds.items()}
         if not any(mask.any() for mask in list(kinds.values())[1:]):
             raise DataError(
-                "the protocol has no trial with another speaker or phrase than enrolled: add such tests"
+                "the protocol has no non-target trial, in which the speaker or the phrase of the test differs from "
+                "that of the enrolment: add such tests"
             )
         return kinds
 
@@ -168,7 +169,7 @@ def compared_views(corpus: Corpus) -> Views:
     if len(views) < 2:
         raise LabelError(
             f"{corpus.name}: an experiment needs two views in which each enrolment has a single class, such as speaker "
-            f"and phrase; got only {list(views)}. To compare voices alone, use mvplda verify"
+            f"and phrase; got only {list(views)}. To compare voices alone, use `mvplda verify`"
         )
     return views
 

@@ -385,7 +385,7 @@ def listed_protocol(
     if absent:
         raise DataError(
             f"{len(absent)} enrolment(s) in the list of trials are missing in the list of enrolments: "
-            f"{abbreviated(absent)}"
+            f"{abbreviated(absent)}. Pass lists that belong together"
         )
     row_of = {name: row for row, name in enumerate(ids.tolist())}
     listed = set(trials.test.used).union(*models.values())

@@ -45,7 +45,8 @@ class Listing(NamedTuple):
         missing = [view for view in views if view not in self.fields]
         if missing:
             raise ParameterError(
-                f"the file names or the table have no field {missing[0]!r}; they have {', '.join(self.fields)}"
+                f"the labels of {missing[0]!r} are missing: the file names or the table have the fields "
+                f"{', '.join(self.fields)}"
             )
         return {view: self.fields[view] for view in views}
 

@@ -71,9 +71,9 @@ def rsr2015(
     if gender not in (None, *EVALUATION):
         raise ParameterError(f"gender must be 'male', 'female', or None for both; got {gender!r}")
     root = Path(root)
-    listing = match_files(_sound(root), PATTERN)
-    phrase = _numbers(listing.fields["phrase"])
-    number = _numbers(np.array([name[1:] for name in listing.fields["speaker"].tolist()]))
+    listing = match_files(_sound_folder(root), PATTERN)
+    phrase = _as_integers(listing.fields["phrase"])
+    number = _as_integers(np.array([name[1:] for name in listing.fields["speaker"].tolist()]))
     is_part_1 = (number > 0) & (phrase > 0) & (phrase <= PHRASES)
     listing = listing.take(np.flatnonzero(is_part_1))
     ids = np.array([rsr2015_utterance(path) for path in listing.ids.tolist()])
@@ -101,13 +101,13 @@ def rsr2015(
     return Corpus("rsr2015", ids, labels, listing.files, protocol, SOURCE, session, genders)
 
 
-def _numbers(texts: Names) -> IntArray:
-    """Convert (n,) texts to (n,) integers; texts that are not numbers become 0."""
+def _as_integers(texts: Names) -> IntArray:
+    """Convert numbers written as text, such as "007", to integers (n,); other texts become 0."""
     return np.where(np.char.isdecimal(texts), texts, "0").astype(np.int64)
 
 
-def _sound(root: Path) -> Path:
-    """Return the folder of the sound files, with a subfolder per gender; raise `DataError` if there is none.
+def _sound_folder(root: Path) -> Path:
+    """Return the folder that contains a subfolder of sound files per gender; raise `DataError` if there is none.
 
     root : folder of the corpus
     """
@@ -198,7 +198,7 @@ def _check_marks(trials: Trials, file: Path) -> None:
     """
     if trials.kind is None:
         return
-    speakers, phrases = (_codes(trials, field) for field in (0, -1))
+    speakers, phrases = (_field_codes(trials, field) for field in (0, -1))
     marks = trials.kind.names.tolist()
     n_kinds = len(KINDS_OF_IDS)
     counts = np.zeros(len(marks) * n_kinds, dtype=np.int64)
@@ -231,8 +231,8 @@ def _check_marks(trials: Trials, file: Path) -> None:
         )
 
 
-def _codes(trials: Trials, field: int) -> tuple[IntArray, IntArray]:
-    """Number the values of one field of the ids, and return the numbers for all enrolments and for all tests.
+def _field_codes(trials: Trials, field: int) -> tuple[IntArray, IntArray]:
+    """Return an integer per distinct enrolment id, and one per distinct test id, for one field of the ids.
 
     A field is the speaker or the phrase. Two ids have the same integer if and only if the field has the same value in
     both.
