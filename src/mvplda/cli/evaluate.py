@@ -198,9 +198,10 @@ def check_label_files(labels: LabelFiles) -> None:
 
 
 def label_maps(labels: LabelFiles) -> list[LabelMaps]:
-    """Return the files with the speakers and phrases of trials in shards, from which the kinds of the trials follow.
+    """Return the maps of speakers and of phrases, by which the kinds of trials in shards are defined.
 
-    The result is empty without --test-speakers; the shards then contain the kinds.
+    The result is empty without --test-speakers; the shards must then have a column of kinds. Raises a usage error for
+    maps of phrases without --test-speakers.
     """
     from ..distributed.sharded_evaluation import LabelMaps
 
@@ -217,7 +218,11 @@ def label_maps(labels: LabelFiles) -> list[LabelMaps]:
 
 
 def read_labelled_trials(key: str, labels: LabelFiles) -> tuple[Trials, Speakers | None]:
-    """Read a list of trials and their speakers; maps of phrases replace the kinds of trials by TC, TW, IC and IW.
+    """Read a list of trials and their speakers.
+
+    With --enrol-phrases and --test-phrases, the kinds of the trials become TC, TW, IC and IW.
+
+    key : file with the list of trials
 
     Returns
     -------
@@ -251,7 +256,7 @@ def write_system_report(
     """Write the HTML report of the first system.
 
     path, title : output file, and title of the page
-    measured : results of all systems
+    measured : results of all systems, of which the page shows the first
     scores : scores of the first system, one per trial
     """
     from ..report import write_report
@@ -298,13 +303,13 @@ def show_shards(
 
 @dataclass
 class SystemResults:
-    """Results of one or more systems, by name of the system in the order of the command line.
+    """Results of one or more systems.
 
-    results : metrics by kind of trial
-    intervals : intervals over speakers; empty without --test-speakers
-    tests : paired test of the first system against each other system, by name of the other system
-    groups : error rates per group of people of the first system, with --by
-    searches : FNIR and threshold by FPIR of the first system, with --identification
+    results : {name of a system: metrics by kind of trial}, in the order of the command line
+    intervals : {name of a system: intervals over speakers}; empty without --test-speakers
+    tests : {name of another system: paired test of the first system against it}; empty without --test-speakers
+    groups : error rates of the first system per group of people; None without --by
+    searches : {"FPIR 0.01": threshold and FNIR} of the first system; None without --identification
     """
 
     results: dict[str, Evaluation]
@@ -314,7 +319,7 @@ class SystemResults:
     searches: Json | None = None
 
     def to_dict(self) -> Json:
-        """Return JSON-compatible values: those of the system if there is one, else those of all systems by name."""
+        """Return values for JSON: the metrics of a single system, or {"systems": ..., "tests": ...} for several."""
         records: dict[str, Any] = {name: result.to_dict() for name, result in self.results.items()}
         for name, ends in self.intervals.items():
             records[name]["intervals"] = ends.to_dict()
@@ -357,7 +362,15 @@ def measure_systems(
     costs: Texts,
     far: tuple[float, ...],
 ) -> SystemResults:
-    """Return the error rates of each system; with speakers, also intervals and tests of the first system."""
+    """Return the error rates of each system.
+
+    With speakers, the result also has intervals, and paired tests of the first system against each other system.
+
+    system_scores : {name of a system: scores, one per trial}
+    kinds : kind of each trial
+    speakers : speaker of the model and of the test of each trial; None without --test-speakers
+    costs, far : operating points, from --cost and --far
+    """
     from .. import metrics
 
     measured = SystemResults(
@@ -386,9 +399,10 @@ def measure_systems(
 
 
 def score_files_by_name(scores: Texts) -> dict[str, str]:
-    """Return the path of the scores by name of the system, from arguments NAME=SCORES.
+    """Return {name of a system: path of its scores} from arguments NAME=SCORES.
 
-    A single argument may be a path alone; the system then has the name of the file.
+    A single argument may be a path alone; the system then has the name of the file. Raises a usage error for a missing
+    or repeated name.
     """
     systems: dict[str, str] = {}
     for text in scores:
@@ -415,12 +429,12 @@ def best_per_session(
     Parameters
     ----------
     path : map with the session of each test
-    attempts : largest number of trials of a session that count
+    attempts : number of trials per session that count; later trials are ignored
 
     Returns
     -------
-    row of the first trial of each transaction
-    best score of the attempts of each transaction, by name of the system
+    index of the first trial of each transaction
+    {name of a system: best score of each transaction}
     """
     from ..metrics import transactions
 
@@ -434,12 +448,13 @@ def best_per_session(
 
 
 def errors_by_group(
+    system_scores : {name of a system: scores, one per trial}
     trials: Trials, values: FloatArray, speakers: Speakers, path: str, far: float
 ) -> GroupErrors:
     """Return the error rates per group of people, at one threshold for all groups.
 
     path : map with the group of each test
-    far : false-alarm rate over all trials that determines the threshold
+    far : false-alarm rate that the threshold has over the trials of all groups
     """
     from .. import metrics
 
@@ -458,6 +473,8 @@ def group_lines(groups: GroupErrors) -> list[str]:
     from ..metrics.evaluation import align_columns
 
     rows = [["group", "FRR %", "FAR %"]]
+    values : scores, one per trial
+    speakers : speaker of the model and of the test of each trial
     for group, frr in groups.frr.items():
         cells = [
             "{:.2f} [{:.2f}, {:.2f}]".format(*_percent(rate)) for rate in (frr, groups.far[group])
@@ -472,9 +489,7 @@ def group_lines(groups: GroupErrors) -> list[str]:
 
 
 def search_errors(trials: Trials, values: FloatArray, far: Iterable[float]) -> Json:
-    """Return the threshold and the FNIR of searches at each requested FPIR, as {"FPIR 0.01": values}.
-
-    far : requested FPIRs
+    """Return {"FPIR 0.01": {"threshold": ..., "FNIR": ...}} for each requested FPIR of searches.
 
     Raises `LabelError` unless every test is compared with every model.
     """
@@ -497,11 +512,14 @@ def search_errors(trials: Trials, values: FloatArray, far: Iterable[float]) -> J
             "threshold": threshold,
             "FNIR": float(curve.rates(threshold)[0]),
         }
+
+    values : scores, one per trial
+    far : requested FPIRs
     return errors
 
 
 def _percent(rate: Interval) -> list[float]:
-    """Return estimate, lower end and upper end of an interval in percent."""
+    """Return a rate with its interval as [estimate, lower end, upper end] in percent."""
     return [100 * value for value in (rate.estimate, rate.low, rate.high)]
 
 
@@ -537,10 +555,10 @@ def comparison_lines(first: str, second: str, test: SystemComparison) -> list[st
 
 
 def match_scores(trials: Trials, path: str, scores: Scores | None = None) -> FloatArray:
-    """Return the score of each trial; report duplicate and unused scores on standard error.
+    """Return the score of each trial, (n,); warn of duplicate and unused scores on standard error.
 
     path : file of scores
-    scores : contents of the file, if it was read before; None: read it
+    scores : contents of the file, if the caller has read it already; None: it is read here
     """
     from ..io.trials import match, read_scores
 

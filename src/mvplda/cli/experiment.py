@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 
 
 class ExperimentOptions(TypedDict):
-    """Options shared by the commands experiment and reproduce; only experiment has `extractors`.
+    """Options of the commands experiment and reproduce.
 
     quiet : show no progress
     root : folder or file of the corpus
     output : folder of the results; None: COMMAND-CORPUS
-    config : TOML file with the settings; None: those of a recipe
-    changes : names and new values of single settings (--set)
-    vectors : files of existing vectors
-    systems : systems or groups of systems to evaluate
+    config : TOML file with the settings; None: the settings of a recipe
+    changes : (name, new value) of single settings, from --set
+    vectors : files of existing vectors; empty: vectors are extracted
+    systems : names of systems, or of groups of systems, to evaluate
+    extractors : names or files of extractors; an option of experiment only
     """
 
     quiet: bool
@@ -45,7 +46,7 @@ class ExperimentOptions(TypedDict):
 
 
 class CorpusCommand(click.Command):
-    """Command whose help ends with a list of the corpora: name, description of ROOT, and options."""
+    """Command whose help ends with a list of the corpora, with the meaning of ROOT and the options of each."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from ..paper.corpora import CORPORA
@@ -60,7 +61,7 @@ class CorpusCommand(click.Command):
 
 
 def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the arguments CORPUS and ROOT, and the options of both commands, see `ExperimentOptions`."""
+    """Add to a command the arguments and options that experiment and reproduce share, see `ExperimentOptions`."""
     for option in (
         QUIET,
         click.option(

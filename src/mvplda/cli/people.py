@@ -70,10 +70,11 @@ def people_command(
 ) -> None:
     """Group the turns of many recordings by person.
 
-    Prints a line per turn: the number of its person, its recording, its start and end in seconds, and its LLR against
-    the other turns of that person. If it is undecided whether two groups of turns are one person, the page lists the
-    pair for you to decide. Turns that overlap in time are never assigned to one person. Nobody is enrolled, and no
-    known name is used, until you confirm it on the page; people who did not agree are never enrolled.
+    A turn is a stretch of a recording in which one person speaks. Prints a line per turn: the number of its person, its
+    recording, its start and end in seconds, and its LLR against the other turns of that person. If it is undecided
+    whether two groups of turns are one person, the page lists the pair for you to decide. Turns that overlap in time
+    are never assigned to one person. Nobody is enrolled, and no known name is used, before you confirm it on the page;
+    people who did not agree are never enrolled.
 
     \b
     Examples:
@@ -119,7 +120,11 @@ def people_command(
 def _whole_turns(
     whole_files: Mapping[str, FileSegment], sounds: Mapping[str, SoundHeader]
 ) -> list[Turn]:
-    """Return one turn per recording, from its beginning to its end."""
+    """Return one turn per readable recording, from its beginning to its end.
+
+    whole_files : {name of a recording: its file, or a listed segment of a file}
+    sounds : {name of a readable recording: its header}
+    """
     from ..voice.turns import Turn
 
     turns = []
@@ -137,7 +142,11 @@ def _extract_turns(
     whole_files: Mapping[str, FileSegment],
     sounds: Mapping[str, SoundHeader],
 ) -> tuple[list[Turn], ExtractedVectors]:
-    """Return the turns with usable speech and their vectors; warn of the first five other turns."""
+    """Return the turns with usable speech, and their vectors; turns without are skipped, with at most five warnings.
+
+    whole_files : {name of a recording: its file, or a listed segment of a file}
+    sounds : {name of a readable recording: its header}
+    """
     from ..voice.setup_report import skipped_lines
 
     segments = _turn_segments(turns, whole_files, sounds)
@@ -156,7 +165,13 @@ def _suggest_known(
     grouping: FoundPeople,
     far: float | None,
 ) -> list[Suggestion]:
-    """Return suggestions of names for the found people, from a file of profiles of known people."""
+    """Return suggestions of names for the people that were found, by comparing them with profiles of known people.
+
+    known_file : file of profiles of known people, from --known
+    extracted : vectors of the turns
+    grouping : person of each turn
+    far : false-acceptance rate of the threshold, from --far; None: that of the model
+    """
     from ..voice.people import suggest_names
     from ..voice.profile_file import ProfileBook
 
@@ -188,7 +203,7 @@ def _show_grouping(
 
 
 def _turns_with_consent(names_file: str) -> list[Turn]:
-    """Return the turns of the named people who agreed to be enrolled; name the others on standard error.
+    """Return the turns of the named people who agreed to be enrolled; list those who did not on standard error.
 
     names_file : file that the page of `mvplda people` saved
 
@@ -220,7 +235,10 @@ class SoundHeader(Protocol):
 
 
 def _read_headers(whole_files: Mapping[str, FileSegment]) -> dict[str, SoundHeader]:
-    """Return the header (length and rate) of each recording by name; warn of unreadable files and leave them out."""
+    """Return {name of a recording: header with length and rate}; warn of unreadable files and leave them out.
+
+    whole_files : {name of a recording: its file, or a listed segment of a file}
+    """
     from .._optional import need
 
     soundfile = need("soundfile")
@@ -238,10 +256,10 @@ def _read_headers(whole_files: Mapping[str, FileSegment]) -> dict[str, SoundHead
 def _turn_segments(
     turns: Sequence[Turn], whole_files: Mapping[str, FileSegment], sounds: Mapping[str, SoundHeader]
 ) -> list[FileSegment]:
-    """Return the segment of a sound file for each turn.
+    """Return for each turn the segment of the sound file in which it lies.
 
-    whole_files : file or listed segment of each recording, by name
-    sounds : header of each readable recording, by name
+    whole_files : {name of a recording: its file, or a listed segment of a file}
+    sounds : {name of a readable recording: its header}
 
     Raises `DataError` for a turn of a recording that is missing or unreadable.
     """

@@ -99,8 +99,8 @@ def score_command(
 ) -> None:
     """Compute log-likelihood ratios of trials or of all pairs.
 
-    Scores are natural logarithms of likelihood ratios; higher scores favour the target hypothesis. A finished shard has
-    a note PART.finished beside it: run the same command again to compute only the missing shards.
+    Scores are natural logarithms of likelihood ratios; higher scores favour the target hypothesis. If shards are
+    interrupted, run the same command again: finished shards, which have a file SHARD.finished beside them, are kept.
 
     \b
     Examples:
@@ -160,8 +160,8 @@ class Sides(NamedTuple):
     """Both sides of the trials to score.
 
     enrolled : profiles of the models
-    tested : profiles of the tests
-    listed : trials; their codes are rows of `enrolled` and `tested`
+    tested : profiles of the tests, one vector each
+    listed : trials; ``enrol.codes`` and ``test.codes`` are row numbers in `enrolled` and `tested`
     """
 
     enrolled: Profiles
@@ -177,9 +177,10 @@ def _read_sides(
     profiles: str | None,
     list_path: str | None,
 ) -> Sides:
-    """Read the vectors of both sides, and enrol those that the list of trials names.
+    """Return the trials to score, and the profiles of the models and tests that occur in them.
 
-    The paths are those of the options of `mvplda score`; without a list, the trials are all pairs.
+    tests, enrol, models, profiles : paths from the options of `mvplda score` with these names
+    list_path : list of trials; None: every model against every test
     """
     from ..distributed.scoring import all_pairs, enrolled_profiles, read_checked_vectors
     from ..io.trials import read_trials
@@ -199,13 +200,17 @@ def _read_sides(
 
 
 def _known_classes(system: Bundle, known: tuple[str, str], models: Names) -> dict[str, Names]:
-    """Return the claimed class of each model by view, from the option --known VIEW=FILE."""
+    """Return {view: claimed class of each model}, from the option --known VIEW=FILE.
+
+    known : the pair (VIEW, FILE)
+    models : ids of the models
+    """
     view, path = known
     return {view: read_claims(view, path, models, system.fitted_scorer.known_names(view))}
 
 
 def _score_to_file(output: str, system: Bundle, sides: Sides, question: Question) -> None:
-    """Score the trials of both sides and write the scores to a file, or to standard output for ``-``."""
+    """Score the trials, and write the scores to a file, or to standard output if `output` is ``-``."""
     from ..distributed.scoring import score_trials
     from ..io.trials import Scores, write_scores
 
@@ -215,7 +220,7 @@ def _score_to_file(output: str, system: Bundle, sides: Sides, question: Question
 
 
 def _listed_files(patterns: Texts) -> list[str]:
-    """Return the lists of trials that match each pattern such as ``trials/part-*``, sorted per pattern.
+    """Return the paths of the lists of trials that match patterns such as ``trials/part-*``, sorted per pattern.
 
     Raises `FileNotFoundError` for a pattern without a match.
     """
@@ -235,7 +240,7 @@ def _listed_files(patterns: Texts) -> list[str]:
 def _profiles_of_file(bundle: Bundle, path: str) -> Profiles:
     """Return the profiles in a file of `mvplda profiles add`, enrolled by the model.
 
-    Raises an error if the profiles are of another extractor than the model.
+    Raises `DataError` if the model was trained on vectors of another extractor.
     """
     from ..voice.profile_file import ProfileBook
 

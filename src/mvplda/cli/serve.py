@@ -132,7 +132,10 @@ def serve_command(ctx: click.Context, /, **options: object) -> None:
 
 
 def offer_import(settings: Settings, service: Service) -> None:
-    """Print the command that enrols the people of the folder of --model, if the service has no profile yet."""
+    """Print the command that enrols the people in the folder of --model.
+
+    Prints nothing if the folder has no profiles, or if the service already has some.
+    """
     from ..model_files import PROFILES_FILE
 
     folder = settings.model
@@ -277,10 +280,10 @@ def import_command(
 ) -> None:
     """Enrol the people of a folder of `mvplda setup`, or of a file of `mvplda profiles`.
 
-    SOURCE contains vectors, not sound: they pass the checks of an enrolment, except for those of sound quality. If the
-    voice of a phrase differs from that of the person's other phrases, the phrase is refused if somebody else in SOURCE
-    is nearer, else enrolled with a warning. Recordings that the service has already are skipped, so that the command
-    can be repeated after another setup. The name of a profile becomes the userId of the person.
+    SOURCE contains vectors, not sound: all checks of an enrolment are made, except for those of sound quality. A
+    phrase whose voice differs from that of the person's other phrases is refused if it is nearer to another person in
+    SOURCE; otherwise it is enrolled, with a warning. Recordings that the service has already are skipped, so the
+    command can be run again after another setup. The name of a profile becomes the userId of the person.
 
     Example: mvplda serve --model voices/ import voices/ --consent "agreed on paper, 2026"
     """
@@ -321,7 +324,7 @@ def import_command(
 
 
 def of_tenant(name: str) -> str:
-    """Return "tenant NAME: ", the start of a line about a tenant; empty text for the service itself (empty name)."""
+    """Return "tenant NAME: ", the start of a printed line; "" for the service itself, whose name is empty."""
     return f"tenant {name}: " if name else ""
 
 
@@ -448,7 +451,7 @@ def check_store(settings: Settings, store: Store, masters: KeyRing, label: str) 
 
     Returns
     -------
-    whether no profile is damaged or without data key, and no entry of the audit was changed
+    True if all profiles are readable and have a data key, and no entry of the audit was changed
     """
     from ..serve.audit import open_audit, verify_audit
     from ..serve.damage import check_database
@@ -541,13 +544,13 @@ def audit_command(
 @serve_command.command()
 @click.pass_obj
 def rotate(settings: Settings) -> None:
-    """Change the master key, beside running services.
+    """Change the master key; services may keep running.
 
-    Encrypts the data keys with the new master key, and transforms all stored vectors by a rotation that depends on it.
-    The old key can then neither read the database nor link it to an earlier copy. Services on the same data folder
-    find the new key themselves. If the old key comes from the environment, put the new key into
-    MVPLDA_NEW_MASTER_KEY, and first restart the services with both: a service without the new key refuses requests.
-    Run the same command again to resume after an interruption.
+    Encrypts the data keys with the new master key, and rotates all stored vectors by a matrix that depends on the new
+    key. With the old key, the database can then neither be read nor linked to an earlier copy of it. Services on the
+    same data folder find the new key themselves. If MVPLDA_MASTER_KEY holds the old key, put the new key into
+    MVPLDA_NEW_MASTER_KEY, and restart the services with both variables first: a service without the new key refuses
+    requests. Run the same command again to resume after an interruption.
 
     Example: mvplda serve rotate
     """

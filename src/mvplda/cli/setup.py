@@ -133,9 +133,9 @@ def setup_command(
 
 
 def _attack_table(source: str, pattern: str | None, voices: VoiceModel, progress: bool) -> str:
-    """Attack the people of a setup, and return the table of accepted attacks as text.
+    """Simulate attacks on the people of a setup, and return a table of the proportions of accepted attacks as text.
 
-    source, pattern : recordings of the setup, as in `setup_command`
+    source, pattern : folder or table of the recordings, and --pattern of their paths
     voices : model that decides about the attacks
     """
     from ..voice.attacks.measure import (
@@ -154,9 +154,11 @@ def _attack_table(source: str, pattern: str | None, voices: VoiceModel, progress
 
 
 def _label_sources(source: str, labels: dict[str, str]) -> dict[str, str]:
-    """Return the source of the labels of vectors by view, with that of the sex if it is found beside the vectors.
+    """Return {view: source of its labels} for vectors, including the sex if it is stored with the vectors.
 
-    labels : sources from --labels; empty: speaker and phrase beside the vectors
+    A source is a column of the file, or a list such as utt2spk in its folder.
+
+    labels : sources from --labels; empty: the labels of speaker and phrase that are stored with the vectors
     """
     from ..io.vectors import labels_beside
     from ..voice.sexes import SEX_COLUMNS

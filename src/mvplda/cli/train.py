@@ -185,9 +185,9 @@ def _from_statistics(
     """Fit a model to a file of statistics, and return it as an uncalibrated bundle without preprocessing.
 
     path : file of `mvplda stats`
-    model : name of the model
-    ranks : rank by view, None for the largest; empty: all views of the statistics
-    options : parameters of the model, from --set
+    model : name of the model, from --model
+    ranks : {view: rank, None for the largest}; empty: all views of the statistics with their largest ranks
+    options : {parameter of the model: value}, from --set
     progress : show the progress of the fit on standard error
     """
     from ..bundle import Bundle
@@ -214,7 +214,10 @@ def _parse_sizes(pairs: Mapping[str, str]) -> dict[str, int]:
 
 
 def _parse_ranks(pairs: Mapping[str, str]) -> dict[str, int | None]:
-    """Return the rank by view, from texts of the option --view VIEW=RANK; "full" becomes None."""
+    """Return {view: rank} from the texts of --view VIEW=RANK; "full" becomes None.
+
+    Raises a usage error for a rank that is neither "full" nor a positive integer.
+    """
     ranks: dict[str, int | None] = {}
     for view, text in pairs.items():
         ranks[view] = None
@@ -233,19 +236,20 @@ def _parse_size(name: str, text: str, expected: str) -> int:
 def read_labelled_vectors(
     path: str, sources: Mapping[str, str], views: Iterable[str] = (), required: bool = True
 ) -> tuple[VectorSet, dict[str, Names]]:
-    """Read vectors, and their labels by view.
+    """Read vectors, and their labels in each view.
 
     Parameters
     ----------
     path : file of vectors, or Kaldi data folder
-    sources : column of the file, or path of a list, by view (--labels); other labels are searched beside the vectors
-    views : views of the model; empty: those of `sources`, else speaker and phrase as far as they have labels
-    required : raise a usage error if labels of the views, or of speakers, are missing
+    sources : {view: column of the file, or path of a list}, from --labels; the labels of other views are read from
+        where they are stored with the vectors
+    views : views of the model; empty: those of `sources`, else those of speaker and phrase that have labels
+    required : whether missing labels of a view, or of the speakers if `views` is empty, are a usage error
 
     Returns
     -------
     vectors
-    labels by view, one per vector
+    {view: labels, one per vector}
     """
     from ..io import vectors
     from ..io.streams import is_stream
@@ -286,7 +290,7 @@ def refuse_unused(labels: Iterable[str], views: Sequence[str]) -> None:
 
 
 def summary_lines(bundle: Bundle) -> list[str]:
-    """Return lines about a trained model: its classes, the chosen settings, and error rates on held-out people."""
+    """Return lines of text about a trained model: classes, chosen settings, and error rates on held-out people."""
     from ..training import selection_lines
 
     card = bundle.card or {}
@@ -420,7 +424,7 @@ def stats_command(
 
 
 class StatsOptions(NamedTuple):
-    """Options of `mvplda stats` that the functions of `mvplda.distributed` take under the same names."""
+    """Options of `mvplda stats`; they are passed to `gather` and `gather_ranges` as arguments of the same names."""
 
     second_moment: SecondMoment
     work_dir: str | None
@@ -440,7 +444,10 @@ def _write_statistics(
 ) -> None:
     """Add the statistics of shards of vectors to earlier statistics, and write the sum to one file.
 
-    statistics : earlier statistics by path of their file
+    statistics : {path of the file: earlier statistics}
+    vector_files : shards of vectors
+    label_sources : {view: column of the shards, or path of a list}, from --labels
+    views : views from --view; empty: the views of `label_sources`
     """
     from ..distributed.shards import gather
     from ..statistics import merge
@@ -488,9 +495,11 @@ def _write_ranges(
 
 
 def _common_extractor(extractors: Mapping[str, str | None]) -> str | None:
-    """Return the extractor of all files; raise an error if files have different extractors.
+    """Return the extractor that all files have; None if it is unknown for all.
 
-    extractors : extractor of the vectors by path of their file; None if it is unknown, with a warning
+    Raises `DataError` if two files have different extractors; warns if only some extractors are known.
+
+    extractors : {path of a file: extractor of its vectors, or None if it is unknown}
     """
     from ..persistence import check_same_extractor
 

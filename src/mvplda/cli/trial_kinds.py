@@ -28,11 +28,10 @@ def with_kinds(trials: Trials, same_phrase: BoolArray, speakers: Speakers | None
 
     Parameters
     ----------
-    same_phrase : (n,) bool
-        Whether both sides of each trial have the same phrase.
-    speakers : two Coded, optional
-        Speaker of the model and of the test of each trial. Without them, the kinds in the list
-        must determine which trials have the same speaker.
+    trials : n trials, whose kinds may be target, nontarget, TC, TW, IC, IW, spoof or unknown
+    same_phrase : whether both sides of each trial have the same phrase, (n,)
+    speakers : speaker of the model, and speaker of the test, of each trial; None: the kinds in the list must determine
+        which trials have the same speaker
 
     Raises
     ------
@@ -65,11 +64,14 @@ def with_kinds(trials: Trials, same_phrase: BoolArray, speakers: Speakers | None
 
 
 def _same_speaker_by_kind(trials: Trials, same_phrase: BoolArray) -> BoolArray:
-    """Return the (n,) mask of the trials with the same speaker on both sides, from the kinds in the list.
+    """Return the mask (n,) of the trials with the same speaker on both sides, from the kinds in the list.
 
-    A list may define targets by the speaker alone, or by speaker and phrase. If some target has different phrases, the
-    speaker alone defines targets, and all nontargets have different speakers. Otherwise a nontarget with different
-    phrases may be of the same speaker, and `LabelError` is raised if there is one.
+    A list may define targets by the speaker alone, or by speaker and phrase. If any target has different phrases, the
+    list defines targets by the speaker alone, so that all its nontargets have different speakers. If not, the speakers
+    of a nontarget with different phrases may be the same or not, and `LabelError` is raised if there is such a trial.
+    `LabelError` is also raised if a kind contradicts `same_phrase`.
+
+    same_phrase : whether both sides of each trial have the same phrase, (n,)
     """
     import numpy as np
 
@@ -111,8 +113,9 @@ def _refuse_contradictions(
     A list may define targets by speaker and phrase, or by the speaker alone. The definition with fewer contradictions
     is assumed.
 
-    listed : kinds in the list, (n,)
-    same_speaker, same_phrase : whether both sides of each trial have the same speaker or phrase, (n,)
+    listed : kind of each trial in the list, (n,); empty text for an unknown kind
+    same_speaker : whether both sides of each trial have the same speaker, (n,)
+    same_phrase : whether both sides of each trial have the same phrase, (n,)
     """
     import numpy as np
 
@@ -157,9 +160,9 @@ def _example_line(trials: Trials, row: int) -> str:
 
 
 def same_labels(models: Coded, tests: Coded) -> BoolArray:
-    """Return the (n,) mask of the trials with the same label on both sides.
+    """Return the mask (n,) of the trials with the same label on both sides.
 
-    models, tests : label of the model and of the test of each trial
+    models, tests : label, such as the phrase, of the model and of the test of each trial, (n,)
     """
     import numpy as np
 

@@ -110,7 +110,10 @@ class EnrolledSide(NamedTuple):
             )
 
     def load(self, voices: VoiceModel) -> tuple[VoiceModel, ExtractedVectors]:
-        """Return the model, adapted to the domain of the profiles if there are any, and the enrolled vectors."""
+        """Return the model, and the vectors of the enrolled side.
+
+        If the side is a profile, the model is adapted to the domain of all profiles in the file.
+        """
         from ..voice.profile_file import ProfileBook
 
         if self.profiles_file is None:
@@ -152,7 +155,7 @@ def extract_side(voices: VoiceModel, source: str) -> ExtractedVectors:
 
 
 def basis_sentence(bundle: Bundle, calibrated: bool, point: OperatingPoint) -> str:
-    """Return two sentences: the model and whether it is calibrated for the question; the origin of the threshold."""
+    """Return a sentence about the model and its calibration, and one about how the threshold was chosen."""
     card = bundle.card or {}
     name = card.get("name", card.get("model", "chosen"))
     state = "calibrated for this question" if calibrated else "NOT calibrated for this question"
@@ -295,7 +298,7 @@ def probability_lines(decision: Decision) -> list[str]:
 
 
 def _log_probability(source: str, words: str) -> float:
-    """Return the natural-log probability that a sound file holds these words, by the decoder of a speech recogniser.
+    """Return the logarithm of the probability that these words are said in a sound file, by a speech recogniser.
 
     Raises a usage error if there are no words, or if the source is a folder.
     """
@@ -304,6 +307,9 @@ def _log_probability(source: str, words: str) -> float:
     from ..voice.prompts import prompt_log_probability, prompted_words
 
     if Path(source).is_dir() or not words.split():
+
+    source : sound file
+    words : words separated by blanks
         raise click.UsageError(
             "--words needs at least one word, and ONE must be a single sound file, not a folder"
         )
