@@ -35,7 +35,7 @@ def test_claims_of_which_none_is_a_class_are_an_error(root, tmp_path):
     line = fails(
         *scoring(root), *claims(root, tmp_path / "claims", lambda name, phrase: phrase.upper())
     )
-    assert "--known phrase: the model was trained on none of the classes in" in line
+    assert "lists none of the classes that the model was trained on" in line
     assert "'p0', 'p1'" in line
     assert "no class posteriors of view 'pose'" in fails(
         *scoring(root), "--known", f"pose={root / 'utt2phrase'}"

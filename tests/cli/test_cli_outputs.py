@@ -278,7 +278,7 @@ def test_kinds_from_phrases(root, tmp_path):
     common = ["evaluate", root / "scores", "--json", "--trials"]
     named = json.loads(said_by(*common, tmp_path / "by-speaker", *phrases, code=0).out)
     assert named == json.loads(said_by(*common, root / "trials", code=0).out)
-    assert "need each other" in said_by(*common, root / "trials", *phrases[:2], code=2).err
+    assert "needs --test-phrases" in said_by(*common, root / "trials", *phrases[:2], code=2).err
 
 
 # A text-dependent list: ann-1 is ann with phrase 1. Scores of TC, TW, IC, IW: 9, 5, 3, 1.

@@ -129,8 +129,8 @@ def test_statistics_train_a_plda(root, data):
     [
         (["--model", "rocket"], "unknown model 'rocket'"),
         (["-v", "colour=3"], "the labels of colour are missing"),
-        (["-v", "pose=0"], "pose=0: expected a positive integer or full after pose="),
-        (["--block", "voice=none"], "voice=none: expected a positive integer after voice="),
+        (["-v", "pose=0"], "--view pose=0: expected a positive integer or full after pose="),
+        (["--block", "voice=none"], "--block voice=none: expected a positive integer after voice="),
     ],
 )
 def test_a_wrong_call_is_refused(root, options, words):

@@ -295,7 +295,7 @@ def test_a_start_that_is_refused_leaves_no_key(tmp_path, monkeypatch):
     monkeypatch.delenv("MVPLDA_MASTER_KEY", raising=False)
     run, data = CliRunner().invoke, tmp_path / "data"
     at = ["serve", "--data", str(data)]
-    assert "make an API key first" in run(main, [*at, "--host", "0.0.0.0"]).output
+    assert "first make one with" in run(main, [*at, "--host", "0.0.0.0"]).output
     (tmp_path / "no.safetensors").write_bytes(b"nothing")
     assert run(main, [*at, "--model", str(tmp_path / "no.safetensors")]).exit_code == 1
     assert run(main, [*at, "--spoof-prior", "2"]).exit_code == 2

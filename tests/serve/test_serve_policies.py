@@ -301,6 +301,6 @@ def test_keys_with_policies_are_made_on_the_command_line(tmp_path: Path) -> None
     assert found.policy == KeyPolicy("halves", 0.001, "challenge")
     # whoever revokes the last key wants local calls without a key again
     assert not store.api_keys.are_lost()
-    assert run("bank", "--revoke") == "bank is revoked"
+    assert run("bank", "--revoke") == "the key bank is revoked"
     assert not store.api_keys.are_lost()
     assert store.api_keys.names() == []

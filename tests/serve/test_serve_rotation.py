@@ -280,7 +280,7 @@ def test_the_command_says_that_it_is_not_finished(tmp_path, monkeypatch):
         patched.setattr(Rotation, "_rotate", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
         result = CliRunner().invoke(main, command)
     assert result.exit_code == 1
-    assert "not finished, run it again" in result.output
+    assert "run `mvplda serve rotate` again" in result.output
     assert (folder / "master.key.new").exists()
     # the service has the key that the command made
     from mvplda.serve.app import open_masters
@@ -289,7 +289,7 @@ def test_the_command_says_that_it_is_not_finished(tmp_path, monkeypatch):
     again = Service(store, both, make_model(), FREE)
     assert is_known(again, make_world(), name, 40)
     result = CliRunner().invoke(main, command)
-    assert result.output.startswith("1 profiles have a new key")
+    assert result.output.startswith("1 profiles are encrypted with the new master key")
     assert not (folder / "master.key.new").exists()
     alone = Service(store, MasterKey.find(folder), make_model(), FREE)
     assert is_known(alone, make_world(), name, 40)

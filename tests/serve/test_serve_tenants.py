@@ -271,9 +271,9 @@ def test_commands_make_check_rotate_export_and_erase_tenants(
         assert done.exit_code == code, (done.output, done.exception)
         return done.output
 
-    assert run("tenant", "acme", "--set", "far=0.05") == "acme is created\n"
-    assert run("tenant", "acme", "--set", "lock-after=9") == "acme is changed\n"
-    assert run("tenant", "acme", "--set", "far=") == "acme is changed\n"
+    assert run("tenant", "acme", "--set", "far=0.05") == "the tenant acme is created\n"
+    assert run("tenant", "acme", "--set", "lock-after=9") == "the tenant acme is changed\n"
+    assert run("tenant", "acme", "--set", "far=") == "the tenant acme is changed\n"
     assert run("tenant") == 'acme {"lock_after": "9"}\n'
     assert "expected a setting that a tenant can have" in run(
         "tenant", "acme", "--set", "port=1", code=1
@@ -298,7 +298,7 @@ def test_commands_make_check_rotate_export_and_erase_tenants(
     assert len(run("audit", "--tenant", "acme").splitlines()) == 5
     assert "verified 5 entries" in run("audit", "--tenant", "acme", "--verify")
     monkeypatch.setenv("MVPLDA_NEW_MASTER_KEY", new)
-    assert "1 profiles have a new key" in run("rotate")
+    assert "1 profiles are encrypted with the new master key" in run("rotate")
     monkeypatch.delenv("MVPLDA_NEW_MASTER_KEY")
     monkeypatch.setenv("MVPLDA_MASTER_KEY", new)
     assert run("check").splitlines() == lines
@@ -308,5 +308,5 @@ def test_commands_make_check_rotate_export_and_erase_tenants(
         assert connection.execute(sa.select(PROFILES.c.id)).scalars().all() == [name]
     assert len(masters) == 1
     store.close()
-    assert run("tenant", "acme", "--erase") == "acme is erased\n"
+    assert run("tenant", "acme", "--erase") == "the tenant acme is erased\n"
     assert run("tenant") == ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .options import COUNT, JSON, RATE, OutputFile, labels_from_map
+from .options import COUNT, JSON, RATE, OutputFile, first_passed, labels_from_map
 from .trial_kinds import same_labels, with_kinds
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ class LabelFiles(NamedTuple):
     type=RATE,
     multiple=True,
     default=(0.01, 0.001, 0.0001),
-    help="Show the miss rate and the threshold at this false-alarm rate, a share of the non-targets. May be repeated.",
+    help="Show the miss rate and the threshold at which this proportion of the non-targets is accepted (false-alarm "
+    "rate, between 0 and 1). May be repeated.",
 )
 @click.option(
     "--enrol-speakers",
@@ -143,23 +144,33 @@ def evaluate_command(
     """
     labels = LabelFiles(enrol_speakers, test_speakers, enrol_phrases, test_phrases)
     check_label_files(labels)
-    if by is not None and (test_speakers is None or not far):
-        raise click.UsageError("--by needs --test-speakers, and at least one --far")
+    if by is not None and test_speakers is None:
+        raise click.UsageError(
+            "--by needs --test-speakers: pass a map with the speaker of each test"
+        )
     if key is None:
-        if by is not None or sessions is not None or identification or report is not None:
+        needs_trials = {
+            "--by": by is not None,
+            "--sessions": sessions is not None,
+            "--identification": identification,
+            "--report": report is not None,
+        }
+        if option := first_passed(needs_trials):
             raise click.UsageError(
-                "--by, --sessions, --identification and --report need --trials: they cannot be computed from shards"
+                f"{option} needs a list of trials (--trials): its results cannot be computed from shards"
             )
         show_shards(scores, costs, far, label_maps(labels), workers, scheduler, as_json)
         return
-    if workers > 1 or scheduler is not None:
+    if option := first_passed({"--workers": workers > 1, "--scheduler": scheduler is not None}):
         raise click.UsageError(
-            "--workers and --scheduler apply to shards, which are evaluated without a list of trials: leave out "
-            "--trials, or leave out --workers and --scheduler"
+            f"{option} applies only to shards, which are evaluated without a list of trials: leave out {option}, or "
+            "leave out --trials"
         )
     systems = score_files_by_name(scores)
     if report is not None and len(systems) > 1:
-        raise click.UsageError("--report supports one system only: pass one file of scores")
+        raise click.UsageError(
+            f"--report supports one system only, and {len(systems)} files of scores were passed: pass one file"
+        )
 
     first_system = next(iter(systems))
     trials, speakers = read_labelled_trials(key, labels)
@@ -190,11 +201,19 @@ def evaluate_command(
 
 
 def check_label_files(labels: LabelFiles) -> None:
-    """Raise a usage error if an option with a map is passed without the other option that it needs."""
-    if (labels.enrol_phrases is None) != (labels.test_phrases is None):
-        raise click.UsageError("--enrol-phrases and --test-phrases need each other: pass both")
+    """Raise a usage error if --enrol-phrases, --test-phrases or --enrol-speakers is passed without its counterpart."""
+    if labels.enrol_phrases is not None and labels.test_phrases is None:
+        raise click.UsageError(
+            "--enrol-phrases needs --test-phrases: pass also the map with the phrase of each test"
+        )
+    if labels.test_phrases is not None and labels.enrol_phrases is None:
+        raise click.UsageError(
+            "--test-phrases needs --enrol-phrases: pass also the map with the phrase of each model"
+        )
     if labels.enrol_speakers is not None and labels.test_speakers is None:
-        raise click.UsageError("--enrol-speakers needs --test-speakers")
+        raise click.UsageError(
+            "--enrol-speakers needs --test-speakers: pass also the map with the speaker of each test"
+        )
 
 
 def label_maps(labels: LabelFiles) -> list[LabelMaps]:
@@ -211,7 +230,7 @@ def label_maps(labels: LabelFiles) -> list[LabelMaps]:
     if labels.test_phrases is not None:
         if not maps:
             raise click.UsageError(
-                "for shards, --enrol-phrases and --test-phrases also need --test-speakers"
+                "for shards, --test-phrases also needs --test-speakers: pass the map with the speaker of each test"
             )
         maps.append(LabelMaps("phrase", labels.test_phrases, labels.enrol_phrases))
     return maps
@@ -286,7 +305,8 @@ def show_shards(
     for path in shards:
         if not path.endswith(".parquet"):
             raise click.UsageError(
-                f"{path} is not a shard of scores (.parquet), and its kinds of trials are unknown: pass --trials LIST"
+                f"{path} is not a shard of scores (.parquet), so the kinds of its trials are unknown: pass the list of "
+                "trials with --trials"
             )
     result = evaluate_shards(
         shards,
@@ -409,14 +429,14 @@ def score_files_by_name(scores: Texts) -> dict[str, str]:
         name, sign, path = text.partition("=")
         if not sign and len(scores) > 1:
             raise click.UsageError(
-                f"several files of scores are several systems, which need names: expected NAME=SCORES, got {text}"
+                f"each of several files of scores needs the name of its system: expected NAME=SCORES, got {text}"
             )
         if not sign or Path(text).exists():
             name = Path(text).name
             path = text
         if systems.setdefault(name, path) != path:
             raise click.UsageError(
-                f"two systems have the name {name}: pass different names, NAME=SCORES"
+                f"two systems have the name {name}: pass different names in NAME=SCORES"
             )
     return systems
 
@@ -428,6 +448,7 @@ def best_per_session(
 
     Parameters
     ----------
+    system_scores : {name of a system: scores, one per trial}
     path : map with the session of each test
     attempts : number of trials per session that count; later trials are ignored
 
@@ -448,11 +469,12 @@ def best_per_session(
 
 
 def errors_by_group(
-    system_scores : {name of a system: scores, one per trial}
     trials: Trials, values: FloatArray, speakers: Speakers, path: str, far: float
 ) -> GroupErrors:
     """Return the error rates per group of people, at one threshold for all groups.
 
+    values : scores, one per trial
+    speakers : speaker of the model and of the test of each trial
     path : map with the group of each test
     far : false-alarm rate that the threshold has over the trials of all groups
     """
@@ -473,8 +495,6 @@ def group_lines(groups: GroupErrors) -> list[str]:
     from ..metrics.evaluation import align_columns
 
     rows = [["group", "FRR %", "FAR %"]]
-    values : scores, one per trial
-    speakers : speaker of the model and of the test of each trial
     for group, frr in groups.frr.items():
         cells = [
             "{:.2f} [{:.2f}, {:.2f}]".format(*_percent(rate)) for rate in (frr, groups.far[group])
@@ -492,6 +512,9 @@ def search_errors(trials: Trials, values: FloatArray, far: Iterable[float]) -> J
     """Return {"FPIR 0.01": {"threshold": ..., "FNIR": ...}} for each requested FPIR of searches.
 
     Raises `LabelError` unless every test is compared with every model.
+
+    values : scores, one per trial
+    far : requested FPIRs
     """
     import numpy as np
 
@@ -501,8 +524,8 @@ def search_errors(trials: Trials, values: FloatArray, far: Iterable[float]) -> J
     models = len(np.unique(trials.enrol.codes))
     if (np.bincount(trials.test.codes) != models).any():
         raise LabelError(
-            f"--identification needs trials of every test against all {models} models, and some are missing: "
-            "score without --trials"
+            f"--identification needs trials of every test against all {models} models, and some are missing: run "
+            "`mvplda score` without --trials, and evaluate these scores"
         )
     curve = identification_curve(values, trials.target, trials.test)
     errors: Json = {}
@@ -512,9 +535,6 @@ def search_errors(trials: Trials, values: FloatArray, far: Iterable[float]) -> J
             "threshold": threshold,
             "FNIR": float(curve.rates(threshold)[0]),
         }
-
-    values : scores, one per trial
-    far : requested FPIRs
     return errors
 
 
@@ -565,12 +585,13 @@ def match_scores(trials: Trials, path: str, scores: Scores | None = None) -> Flo
     score, duplicates, unused = match(trials, scores or read_scores(path))
     if duplicates:
         click.echo(
-            f"mvplda: warning: {path}: {duplicates} score(s) repeat an earlier score of the same trial",
+            f"mvplda: warning: {path}: {duplicates} score(s) repeat an earlier score of the same trial and are ignored",
             err=True,
         )
     if unused:
         click.echo(
-            f"mvplda: warning: {path}: {unused} score(s) are ignored, because --trials does not list their trials",
+            f"mvplda: warning: {path}: {unused} score(s) are ignored, because their trials are not in the list of "
+            "--trials",
             err=True,
         )
     return score
@@ -605,7 +626,8 @@ def warn_of_unknown_models(models: Coded, tested: Coded) -> None:
     """
     if not models.isin(tested.used).any():
         click.echo(
-            "mvplda: warning: no model id is the name of a test speaker, so that model ids are probably not names of "
-            "speakers: pass --enrol-speakers, because the intervals otherwise count too many speakers",
+            "mvplda: warning: without --enrol-speakers, model ids are taken as names of speakers, but none of them is "
+            "the name of a test speaker; the intervals are then wrong. Pass the map with the speaker of each model "
+            "with --enrol-speakers",
             err=True,
         )

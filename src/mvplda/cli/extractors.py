@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .groups import CommandGroup
-from .options import COUNT, JSON, QUIET, extractor_option, output_option
+from .options import COUNT, JSON, QUIET, extractor_option, first_passed, output_option
 
 if TYPE_CHECKING:
     from ..voice.audio.decode import FileSegment
@@ -217,7 +217,7 @@ def check_extractor(file: str) -> None:
     "--on-error",
     type=click.Choice(["raise", "skip"]),
     default="raise",
-    help="raise: stop at an unusable recording. skip: report it and go on.",
+    help="raise: stop at an unusable recording. skip: report it and continue with the next one.",
 )
 @click.option("--workers", type=COUNT, default=1, help="Number of processes that make vectors.")
 @click.option(
@@ -266,10 +266,10 @@ def extract_command(
             recordings, extractors, output, shard_size, on_error, workers, scheduler, quiet
         )
         return
-    if scheduler is not None or shard_size is not None:
+    shard_options = {"--scheduler": scheduler is not None, "--shard-size": shard_size is not None}
+    if option := first_passed(shard_options):
         raise click.UsageError(
-            "--scheduler and --shard-size apply only to shards: pass -o with {shard} in the name, such as "
-            "'vectors/part-{shard}.npz'"
+            f"{option} applies only to shards: pass -o with {{shard}} in the name, such as 'vectors/part-{{shard}}.npz'"
         )
     check_vectors_writable(output)
     recordings = list_recordings(sources)

@@ -125,8 +125,8 @@ def _describe_safetensors(file: str) -> Json:
         if file.endswith(".safetensors"):
             raise
         raise FileFormatError(
-            f"{file} is not a .safetensors file of mvplda, and its suffix is not that of a file of vectors; mvplda "
-            "info --help lists the accepted files"
+            f"{file} is not a .safetensors file of mvplda, and its suffix is not that of a file of vectors: run "
+            "`mvplda info --help` to list the accepted files"
         ) from error
     saved = load(file)
     return {"kind": saved.KIND, **saved.describe(), "fingerprint": metadata["fingerprint"]}

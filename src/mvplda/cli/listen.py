@@ -90,7 +90,8 @@ def _ended_by_interrupt() -> Iterator[None]:
 @click.option(
     "--whole",
     is_flag=True,
-    help="Decide once, at the end, as in the measurement of error rates; show only LLRs until then.",
+    help="Do not decide before the end of the sound; show only LLRs until then. The measured error rates apply to "
+    "decisions at the end.",
 )
 @source_options
 @decision_options

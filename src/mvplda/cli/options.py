@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -122,6 +122,14 @@ def labels_from_map(path: str, ids: Iterable[object], label_name: str) -> list[s
     return [label_by_id[key] for key in keys]
 
 
+def first_passed(is_passed: Mapping[str, bool]) -> str | None:
+    """Return the first option that was passed, to name it in a message; None if none was.
+
+    is_passed : {option as the user types it: whether it was passed}
+    """
+    return next((option for option, passed in is_passed.items() if passed), None)
+
+
 def unique_pairs(option: str, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return NAME=VALUE pairs as a dictionary; raise a usage error if a name has two different values.
 
@@ -131,7 +139,7 @@ def unique_pairs(option: str, pairs: Iterable[tuple[str, str]]) -> dict[str, str
     for name, value in pairs:
         if value_by_name.setdefault(name, value) != value:
             raise click.UsageError(
-                f"{option} {name} has two values, {value_by_name[name]} and {value}: pass one"
+                f"{option} was passed with two values for {name}, {value_by_name[name]} and {value}: pass one of them"
             )
     return value_by_name
 

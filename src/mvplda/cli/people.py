@@ -196,8 +196,8 @@ def _show_grouping(
         )
     count = int(grouping.person.max()) + 1
     click.echo(
-        f"{count} people in {len(turns)} turns; {len(grouping.undecided_pairs)} pairs of them may be one person: open "
-        f"{output} to decide",
+        f"{count} people in {len(turns)} turns; {len(grouping.undecided_pairs)} pairs of people may be the same "
+        f"person: open {output} to decide, and to name people",
         err=True,
     )
 
@@ -221,8 +221,9 @@ def _turns_with_consent(names_file: str) -> list[Turn]:
             )
     if not agreed:
         raise DataError(
-            f"{names_file}: nobody agreed to be recognised in other recordings, so nobody is enrolled. Tick their "
-            "consent on the page and save the names again; or write the turns with names alone: -o named.rttm"
+            f"{names_file}: nobody agreed to be recognised in other recordings, so nobody is enrolled. Tick the "
+            "consent of people on the page and save the names again, or write only the turns with names by passing "
+            "-o named.rttm"
         )
     return [turn for turn in turns if turn.name in agreed]
 
@@ -269,8 +270,8 @@ def _turn_segments(
     for turn in turns:
         if turn.recording not in sounds:
             raise DataError(
-                f"a turn is of the recording {turn.recording!r}, which is missing or unreadable; readable recordings: "
-                f"{', '.join([*sounds][:3]) or 'none'}. Pass the folder that holds it"
+                f"the turns name the recording {turn.recording!r}, which is missing or unreadable; the readable "
+                f"recordings begin with {', '.join([*sounds][:3]) or '(none)'}. Pass the folder that contains it"
             )
         sound = sounds[turn.recording]
         first = round(turn.start * sound.samplerate)

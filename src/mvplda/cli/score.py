@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from .options import COUNT, QUIET, KeyValue, OutputFile, labels_from_map, unique_pairs
+from .options import COUNT, QUIET, KeyValue, OutputFile, first_passed, labels_from_map, unique_pairs
 
 if TYPE_CHECKING:
     from .._typing import Names
@@ -115,15 +115,18 @@ def score_command(
     from ..model_files import load_model
     from ..scoring.question import Question
 
-    if profiles is not None and (enrol is not None or models is not None):
+    option = first_passed({"--enrol": enrol is not None, "--models": models is not None})
+    if profiles is not None and option is not None:
         raise click.UsageError(
-            "--profiles excludes --enrol and --models: profiles are already enrolled"
+            f"--profiles and {option} exclude each other, because profiles are already enrolled: pass one of them"
         )
     views = unique_pairs("--given", given)
     if is_sharded(output):
-        if profiles is not None or known is not None:
+        if option := first_passed(
+            {"--profiles": profiles is not None, "--known": known is not None}
+        ):
             raise click.UsageError(
-                "shards support neither --profiles nor --known: pass --enrol, or -o without {shard}"
+                f"{option} is not supported for shards: leave it out, or pass -o without {{shard}} in the name"
             )
         _warn_uncalibrated(load_model(model), Question(same or None, views or None))
         scored = score_shards(
@@ -143,10 +146,16 @@ def score_command(
         if not quiet:
             click.echo(f"wrote {scored} scores to {output}", err=True)
         return
-    if scheduler is not None or shard_size is not None or workers > 1 or len(trials) > 1:
+    writes_shards = {
+        "--scheduler": scheduler is not None,
+        "--workers": workers > 1,
+        "--shard-size": shard_size is not None,
+        "more than one --trials": len(trials) > 1,
+    }
+    if option := first_passed(writes_shards):
         raise click.UsageError(
-            "--scheduler, --workers, --shard-size and several --trials write shards: pass -o with {shard} in the name, "
-            "such as 'scores/part-{shard}.parquet'"
+            f"{option} is supported for shards only: pass -o with {{shard}} in the name, such as "
+            "'scores/part-{shard}.parquet'"
         )
     system = load_model(model)
     list_path = trials[0] if trials else None
@@ -231,7 +240,8 @@ def _listed_files(patterns: Texts) -> list[str]:
         matches = [pattern] if Path(pattern).exists() else sorted(glob(pattern))
         if not matches:
             raise FileNotFoundError(
-                f"--trials {pattern}: there is no such file, and no file matches"
+                f"--trials {pattern}: there is no file of this name, and no file matches it as a pattern: correct the "
+                "path"
             )
         files += matches
     return files
@@ -255,7 +265,7 @@ def _warn_uncalibrated(system: Bundle, question: Question) -> None:
     if system.calibrations and system.calibration(question) is None:
         click.echo(
             "mvplda: warning: the model is not calibrated for this question (--same, --given, --known): the scores "
-            "are not calibrated",
+            "are not calibrated. Calibrate them with `mvplda calibrate`",
             err=True,
         )
 
@@ -278,8 +288,8 @@ def read_claims(view: str, path: str, models: Names, classes: Names) -> Names:
     class_by_text = {str(name): name for name in classes.tolist()}
     if not class_by_text.keys() & set(claims):
         raise LabelError(
-            f"--known {view}: the model was trained on none of the classes in {path}, which begin with {claims[:3]}; "
-            f"expected classes of training, such as {list(class_by_text)[:3]}"
+            f"--known {view}: {path} lists none of the classes that the model was trained on, such as "
+            f"{list(class_by_text)[:3]}; its classes begin with {claims[:3]}. Correct the classes, or leave out --known"
         )
     if classes.dtype.kind in "iu":
         # an unused number stands for unknown classes, so that all claims have one type
@@ -331,10 +341,18 @@ def calibrate_command(
     from ..io.trials import Scores, read_scores, read_trials, write_scores
     from .evaluate import labels_of_trials, match_scores
 
-    if (key is None) == (source is None):
-        raise click.UsageError("pass --trials to train a calibrator, or --load to apply one")
+    if key is None and source is None:
+        raise click.UsageError(
+            "pass --trials to train a calibrator, or --load to apply a saved one"
+        )
+    if key is not None and source is not None:
+        raise click.UsageError(
+            "--trials and --load exclude each other: pass --trials to train a calibrator, or --load to apply one"
+        )
     if source is not None and target is not None:
-        raise click.UsageError("--save needs --trials: only a trained calibrator is saved")
+        raise click.UsageError(
+            "--save needs --trials, because only a newly trained calibrator is saved: leave out --save"
+        )
     if target is None and output is None:
         raise click.UsageError(
             "the command would write nothing: pass --save for the calibrator, or --output for calibrated scores"

@@ -116,8 +116,8 @@ def serve_command(ctx: click.Context, /, **options: object) -> None:
     with closing(app.open_store(settings)) as store:
         if not store.api_keys.names() and not settings.local:
             raise click.UsageError(
-                f"other machines can reach {settings.host}, and there is no API key: make an API key first with  "
-                "mvplda serve key NAME --role admin"
+                f"other machines can reach {settings.host}, and there is no API key: first make one with "
+                "`mvplda serve key NAME --role admin`"
             )
     connections.check_port(settings)
     connections.reserve_file_handles(settings)
@@ -143,9 +143,8 @@ def offer_import(settings: Settings, service: Service) -> None:
         return
     if not service.profiles.find(1, None, None, None).items:
         click.echo(
-            f"{folder} also contains profiles of the people of its setup: to enrol them, run  mvplda serve --model "
-            f"{quote(str(folder))} "
-            f"import {quote(str(folder))} --consent TEXT",
+            f"{folder} also contains the profiles of the people it was set up with. To enrol them in the service, run "
+            f"`mvplda serve --model {quote(str(folder))} import {quote(str(folder))} --consent TEXT`",
             err=True,
         )
 
@@ -199,12 +198,12 @@ def key(
     with closing(open_store(settings, is_urgent=True)) as store:
         if tenant is not None and find_tenant(store, tenant) is None:
             raise click.UsageError(
-                f"there is no tenant {tenant}: create it with  mvplda serve tenant {tenant}"
+                f"there is no tenant {tenant}: create it with `mvplda serve tenant {tenant}`"
             )
         if not revoke:
             click.echo(store.api_keys.put(name, role, None, KeyPolicy(**policy), tenant))
         elif store.api_keys.drop(name):
-            click.echo(f"{name} is revoked")
+            click.echo(f"the key {name} is revoked")
         else:
             click.echo(f"there is no key with the name {name}: nothing to revoke")
 
@@ -258,11 +257,11 @@ def tenant_command(
                 click.echo(f"{tenant.name} {tenant.settings}")
         elif erase:
             tenants.erase_tenant(store, settings, name)
-            click.echo(f"{name} is erased")
+            click.echo(f"the tenant {name} is erased")
         else:
             texts = dict(change.partition("=")[::2] for change in changes)
             is_new = tenants.put_tenant(store, settings, name, tenants.parse_changes(texts))
-            click.echo(f"{name} is {'created' if is_new else 'changed'}")
+            click.echo(f"the tenant {name} is {'created' if is_new else 'changed'}")
 
 
 @serve_command.command("import")
@@ -307,8 +306,8 @@ def import_command(
     for name, phrases in report.doubtful.items():
         click.echo(
             f"mvplda: warning: {name}: the voice of {', '.join(map(repr, phrases))} differs from the voice of this "
-            "person's other phrases. Nobody else in the file is nearer, so that it is enrolled: check that this person "
-            "said it",
+            "person's other phrases. It is enrolled, because it is not nearer to another person in the file: check "
+            "that this person said it",
             err=True,
         )
     for name, reasons in report.refused.items():
@@ -347,8 +346,8 @@ def sweep(settings: Settings) -> None:
     with closing(open_store(settings, is_urgent=True)) as store:
         if not store.all_keys():
             raise click.UsageError(
-                "there are no data keys, so that all people would be deleted: provide the current keys, keys.sqlite in "
-                "the data folder or --key-database"
+                "there are no data keys, so all people would be deleted: restore the current keys (the file "
+                "keys.sqlite in the data folder, or the database of --key-database)"
             )
         for tenant_name, tenant_store in all_stores(settings, store, is_urgent=True):
             count = len(tenant_store.all_keys())
@@ -380,7 +379,9 @@ def move_keys_command(settings: Settings) -> None:
     from ..serve.erasure import move_keys
 
     if settings.key_url is None:
-        raise click.UsageError("pass the new database of the data keys with --key-database")
+        raise click.UsageError(
+            "the database to which the data keys are moved is missing: pass it with --key-database"
+        )
     with closing(new_store(settings, None)) as store:
         count = move_keys(store, Database(settings.key_url, settings))
     click.echo(f"moved {count} data keys")
@@ -407,13 +408,13 @@ def scrub(settings: Settings) -> None:
             report = scrub_store(tenant_store)
             if not tenant_store.is_postgres:
                 click.echo(
-                    f"{of_tenant(tenant_name)}nothing to rewrite: SQLite overwrites deleted rows at once; its log was "
-                    "emptied"
+                    f"{of_tenant(tenant_name)}nothing to rewrite, because SQLite overwrites deleted rows at once; its "
+                    "log was emptied"
                 )
                 continue
             click.echo(f"{of_tenant(tenant_name)}rewrote {', '.join(report.tables)}")
             for sentence in report.remains:
-                click.echo(f"{of_tenant(tenant_name)}remains: {sentence}")
+                click.echo(f"{of_tenant(tenant_name)}may still contain deleted data: {sentence}")
             has_remains |= bool(report.remains)
     if has_remains:
         raise SystemExit(1)
@@ -470,10 +471,12 @@ def check_store(settings: Settings, store: Store, masters: KeyRing, label: str) 
     lines += [f"readable again: {name}" for name in report.repaired]
     lines += [f"not checked, because in use; run the check again: {name}" for name in report.held]
     if report.keyless:
-        lines.append("restore the data keys, or delete these people: mvplda serve sweep")
+        lines.append(
+            "restore the data keys, or delete the people without data key with `mvplda serve sweep`"
+        )
     if report.damaged:
         lines.append(
-            "restore the damaged people from a back-up, reset or delete them; nobody else is affected"
+            "restore the damaged profiles from a backup, reset or delete them; no other profile is affected"
         )
     lines += [f"audit: {finding}" for finding in audit.findings]
     for line in lines:
@@ -529,7 +532,8 @@ def audit_command(
                 expected = parse_receipt(receipt.read_text(encoding="utf-8"))
             except ValueError as error:
                 raise click.UsageError(
-                    f"{receipt} is not a receipt that mvplda serve audit --receipt wrote: choose another file"
+                    f"--receipt {receipt} is not a receipt of `mvplda serve audit --verify --receipt`: choose another "
+                    "file"
                 ) from error
         report = verify_audit(store, Vault(masters), expected)
     click.echo(f"verified {report.entries} entries")
@@ -566,13 +570,16 @@ def rotate(settings: Settings) -> None:
         except (KeyboardInterrupt, DBAPIError, OSError, Problem) as error:
             reason = str(getattr(error, "orig", "") or getattr(error, "detail", "") or error)
             raise click.ClickException(
-                f"the change of the master key is not finished, run it again: {reason or 'interrupted'}"
+                f"the change of the master key is not finished ({reason or 'interrupted'}): run `mvplda serve rotate` "
+                "again to resume it"
             ) from error
     count = report.profiles - len(report.damaged)
-    click.echo(f"{count} profiles have a new key and newly rotated vectors")
+    click.echo(
+        f"{count} profiles are encrypted with the new master key, and their vectors are rotated anew"
+    )
     for name in sorted(report.damaged):
         click.echo(
-            f"profile {name} is damaged and keeps the old key; mvplda serve check lists the faults"
+            f"profile {name} is damaged and keeps the old key; run `mvplda serve check` to list its faults"
         )
     if report.damaged:
         raise SystemExit(1)

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import COUNT, QUIET, RATE, check_folder, extractor_option, labels_option, unique_pairs
+from .options import (
+    COUNT,
+    QUIET,
+    RATE,
+    check_folder,
+    extractor_option,
+    first_passed,
+    labels_option,
+    unique_pairs,
+)
 from .train import read_labelled_vectors
 
 if TYPE_CHECKING:
@@ -87,8 +96,8 @@ def setup_command(
     if has_table(source, "file") or (folder.is_dir() and not any(folder.glob("*.scp"))):
         if labels:
             raise click.UsageError(
-                f"{source} holds recordings, whose labels are in their paths or in the table: leave out --labels, "
-                "which applies only to vectors"
+                f"--labels applies only to vectors, and {source} contains recordings, whose labels are in their paths "
+                "or in the table: leave out --labels"
             )
         result = set_up(
             source,
@@ -101,12 +110,13 @@ def setup_command(
     else:
         if attacks:
             raise click.UsageError(
-                f"{source} holds vectors: --attacks needs recordings, leave it out"
+                f"--attacks needs recordings, and {source} contains vectors: leave out --attacks"
             )
-        if folder.exists() and (extractors or pattern):
+        option = first_passed({"--extractor": bool(extractors), "--pattern": bool(pattern)})
+        if folder.exists() and option is not None:
             raise click.UsageError(
-                f"{source} is read as vectors: --extractor and --pattern apply only to recordings, in a folder "
-                "without .scp files or in a table with a column file"
+                f"{option} applies only to recordings, and {source} is read as vectors: leave out {option}, or pass a "
+                "folder of recordings without .scp files, or a table with a column file"
             )
         data, table = read_labelled_vectors(
             source, _label_sources(source, unique_pairs("--labels", labels))
@@ -128,7 +138,7 @@ def setup_command(
         (Path(output) / "attacks.txt").write_text(attack_table + "\n", encoding="utf-8")
         click.echo(f"\n{attack_table}")
     click.echo(
-        f"wrote {output}. Try it: mvplda verify a.wav b.wav --model {quote(output)}", err=True
+        f"wrote {output}. Try it: `mvplda verify a.wav b.wav --model {quote(output)}`", err=True
     )
 
 

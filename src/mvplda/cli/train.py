@@ -14,6 +14,7 @@ from .options import (
     SEED,
     KeyValue,
     OutputFile,
+    first_passed,
     labels_option,
     output_option,
     parse_value,
@@ -149,9 +150,15 @@ def train_command(
     if model != training.COMMITTEE and needs_labels:
         options.setdefault("random_state", seed)
     if from_statistics:
-        if label_sources or reduce is not None or chain is not None or folds:
+        needs_vectors = {
+            "--labels": bool(label_sources),
+            "--reduce": reduce is not None,
+            "--chain": chain is not None,
+            "--folds": bool(folds),
+        }
+        if option := first_passed(needs_vectors):
             raise click.UsageError(
-                "--labels, --reduce, --chain and --folds need vectors, which statistics do not hold: leave them out"
+                f"{option} needs vectors, and {vectors} contains statistics: leave out {option}, or train on vectors"
             )
         bundle = _from_statistics(vectors, model, ranks, options, not quiet)
     else:
@@ -209,8 +216,11 @@ def _from_statistics(
 
 
 def _parse_sizes(pairs: Mapping[str, str]) -> dict[str, int]:
-    """Return positive integers by name, from texts of the option --block NAME=WIDTH."""
-    return {name: _parse_size(name, text, "a positive integer") for name, text in pairs.items()}
+    """Return {name: width} from the texts of --block NAME=WIDTH; raise a usage error unless widths are positive."""
+    return {
+        name: _parse_size("--block", name, text, "a positive integer")
+        for name, text in pairs.items()
+    }
 
 
 def _parse_ranks(pairs: Mapping[str, str]) -> dict[str, int | None]:
@@ -222,14 +232,18 @@ def _parse_ranks(pairs: Mapping[str, str]) -> dict[str, int | None]:
     for view, text in pairs.items():
         ranks[view] = None
         if text != "full":
-            ranks[view] = _parse_size(view, text, "a positive integer or full")
+            ranks[view] = _parse_size("--view", view, text, "a positive integer or full")
     return ranks
 
 
-def _parse_size(name: str, text: str, expected: str) -> int:
-    """Return a positive integer; raise a usage error for other text, with a description of what was expected."""
+def _parse_size(option: str, name: str, text: str, expected: str) -> int:
+    """Return the positive integer that a text is; raise a usage error for any other text.
+
+    option, name : option and name of its value, as in ``--view speaker=10``, for the error
+    expected : description of the expected text, for the error
+    """
     if not text.isdecimal() or int(text) == 0:
-        raise click.UsageError(f"{name}={text}: expected {expected} after {name}=")
+        raise click.UsageError(f"{option} {name}={text}: expected {expected} after {name}=")
     return int(text)
 
 
@@ -401,14 +415,18 @@ def stats_command(
     label_sources = unique_pairs("--labels", labels)
     if vector_files and not views and not labels:
         raise click.UsageError(
-            "the views are missing: pass --view speaker, or --labels speaker=FILE, to say whose classes are summed up"
+            "the views are missing, whose classes are summed up: pass --view speaker, or --labels speaker=FILE"
         )
     refuse_unused(label_sources, base_columns(views))
     extractors = {path: sums.sources.get("extractor") for path, sums in statistics.items()}
     extractors |= {path: read_extractor(path) for path in vector_files}
-    if (ranges is not None) != is_sharded(output):
+    if ranges is not None and not is_sharded(output):
         raise click.UsageError(
-            "--ranges and -o with {shard} in the name need each other: pass both"
+            "--ranges writes a file per range: pass -o with {shard} in the name, such as 'stats-{shard}.safetensors'"
+        )
+    if ranges is None and is_sharded(output):
+        raise click.UsageError(
+            "-o with {shard} in the name needs the number of files: pass --ranges, or leave out {shard}"
         )
     options = StatsOptions(second_moment, work_dir, scheduler, workers, int(not quiet))
     extractor = _common_extractor(extractors)
@@ -419,7 +437,9 @@ def stats_command(
         return
     if statistics:
         path = next(iter(statistics))
-        raise click.UsageError(f"--ranges reads vectors, {path} has statistics: leave it out")
+        raise click.UsageError(
+            f"--ranges needs vectors, and {path} contains statistics: leave out {path}, or leave out --ranges"
+        )
     _write_ranges(output, vector_files, label_sources, views, ranges, extractor, options)
 
 
@@ -479,7 +499,7 @@ def _write_ranges(
 
     if options.work_dir is None:
         raise click.UsageError(
-            "--ranges needs a folder for the statistics of each shard and range: pass --work-dir"
+            "--ranges needs a folder for intermediate statistics of each shard: pass --work-dir"
         )
     files = gather_ranges(
         vector_files,

@@ -85,21 +85,21 @@ def _same_speaker_by_kind(trials: Trials, same_phrase: BoolArray) -> BoolArray:
         phrases = "the same phrase" if same_phrase[wrong[0]] else "different phrases"
         raise LabelError(
             f"the kinds in --trials contradict the phrases in {len(wrong)} of {len(trials)} trials; the first is "
-            f"{_example_line(trials, wrong[0])} with {phrases}"
+            f"{_example_line(trials, wrong[0])} with {phrases}: correct the list, --enrol-phrases or --test-phrases"
         )
     other_phrase = np.flatnonzero(~same_phrase & (kinds == "target"))
     unknown = np.flatnonzero(~same_phrase & (kinds == "nontarget"))
     if len(unknown) and not len(other_phrase):
         raise LabelError(
             f"{len(unknown)} of {len(trials)} trials are nontargets with different phrases, the first is "
-            f"{_example_line(trials, unknown[0])}: right speaker or impostor? Pass --test-speakers, and "
-            "--enrol-speakers unless model ids are names of speakers"
+            f"{_example_line(trials, unknown[0])}; it is unknown whether their speakers differ. Pass --test-speakers, "
+            "and --enrol-speakers unless model ids are names of speakers"
         )
     if len(unknown):
         click.echo(
-            f"mvplda: {len(other_phrase)} target trial(s) have different phrases (first: "
-            f"{_example_line(trials, other_phrase[0])}), so targets are trials of the right speaker, and nontargets "
-            "count as impostors. To check this, pass --test-speakers and --enrol-speakers",
+            f"mvplda: warning: {len(other_phrase)} target trial(s) have different phrases (first: "
+            f"{_example_line(trials, other_phrase[0])}). The list is therefore read as one in which targets have the "
+            "right speaker, and nontargets are impostors. To check this, pass --test-speakers and --enrol-speakers",
             err=True,
         )
     return kinds.isin(["TC", "TW", "target"])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import click
 
 from .extractors import list_sound_files
-from .options import COUNT, JSON, RATE, extractor_option
+from .options import COUNT, JSON, RATE, extractor_option, first_passed
 
 if TYPE_CHECKING:
     from .._typing import Json
@@ -66,14 +66,17 @@ def profile_options(tested: str, recordings: str) -> Callable[[Command], Command
         for option in (
             click.option(
                 "--phrase",
-                help=f"Name of the phrase that {tested} should be; other phrases of the profile do not match.",
+                help=f"Name of the phrase that must be said in {tested}; other phrases of the profile do not match.",
             ),
-            click.option("--profile", help=f"Name of the profile that {tested} is compared with."),
+            click.option(
+                "--profile",
+                help=f"Name of the profile that {tested} is compared with; needs --profiles.",
+            ),
             click.option(
                 "--profiles",
                 "profiles_file",
-                help=f"Compare {tested} with the profile --profile of this file or folder, instead of with "
-                f"{recordings}.",
+                help=f"Compare {tested} with a profile in this file or folder, the one that --profile names, instead "
+                f"of with {recordings}.",
             ),
         ):
             command = option(command)
@@ -102,7 +105,11 @@ class EnrolledSide(NamedTuple):
         expected : the two correct ways to call the command, for the error
         """
         has_profile = self.profiles_file is not None
-        if (self.recordings is None) != has_profile or (self.profile is not None) != has_profile:
+        if has_profile and self.profile is None:
+            raise click.UsageError(f"--profiles needs --profile, the name of a profile: {expected}")
+        if self.profile is not None and not has_profile:
+            raise click.UsageError(f"--profile needs --profiles, a file or folder: {expected}")
+        if (self.recordings is None) != has_profile:
             raise click.UsageError(expected)
         if self.phrase is not None and not has_profile:
             raise click.UsageError(
@@ -147,8 +154,8 @@ def extract_side(voices: VoiceModel, source: str) -> ExtractedVectors:
             if len(people) > MAX_NAMED_FOLDERS:
                 examples += ", ..."
             click.echo(
-                f"mvplda: warning: {source} holds the folders of {len(people)} people ({examples}), and all their "
-                "recordings are used as recordings of one person: pass the folder of one person",
+                f"mvplda: warning: {source} contains folders of {len(people)} people ({examples}), and all their "
+                "recordings are used as if one person had made them: pass the folder of one person",
                 err=True,
             )
     return voices.side(list(list_sound_files([source]).values()))
@@ -223,10 +230,9 @@ def verify_command(
         raise click.UsageError(
             "--detector needs recordings on both sides, and a profile contains none: pass recordings as OTHER"
         )
-    if words is not None and (same or phrase is not None):
-        raise click.UsageError(
-            "--words compares only the voice: pass it without --same and --phrase"
-        )
+    option = first_passed({"--same": bool(same), "--phrase": phrase is not None})
+    if words is not None and option is not None:
+        raise click.UsageError(f"--words compares only the voice: leave out {option}")
     _check_sources(test, enrolled_source)
     question = Question(same or None if words is None else "speaker")
     log_probability = None if words is None else _log_probability(test, words)
@@ -301,17 +307,19 @@ def _log_probability(source: str, words: str) -> float:
     """Return the logarithm of the probability that these words are said in a sound file, by a speech recogniser.
 
     Raises a usage error if there are no words, or if the source is a folder.
+
+    source : sound file
+    words : words separated by blanks
     """
     from ..voice.audio.decode import read_audio
     from ..voice.extractors.decoder import load_decoder
     from ..voice.prompts import prompt_log_probability, prompted_words
 
-    if Path(source).is_dir() or not words.split():
-
-    source : sound file
-    words : words separated by blanks
+    if not words.split():
+        raise click.UsageError("--words needs at least one word; got none")
+    if Path(source).is_dir():
         raise click.UsageError(
-            "--words needs at least one word, and ONE must be a single sound file, not a folder"
+            f"--words needs a single sound file as ONE; {source} is a folder: pass a file in it"
         )
     decoder = load_decoder()
     return prompt_log_probability(decoder, read_audio(source, decoder.rate), prompted_words(words))
