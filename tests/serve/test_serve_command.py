@@ -67,7 +67,7 @@ def test_a_service_without_its_database_says_so(tmp_path):
     model = write_model(tmp_path)
     said = run("serve", "--data", tmp_path, "--model", model, "--database", nowhere, code=1)
     assert "the database cannot be used: connection failed" in said
-    assert "Is it running" in said
+    assert "Check that it runs" in said
 
 
 def test_keys_are_made_and_taken_back_and_wanted(tmp_path):
@@ -78,7 +78,7 @@ def test_keys_are_made_and_taken_back_and_wanted(tmp_path):
             Client(server.url)("GET", "profiles")
         shop = Client(server.url, key)
         assert shop("GET", "profiles", params={"userId": "ann"})["items"] == []
-        with pytest.raises(Refused, match="whole userId"):
+        with pytest.raises(Refused, match="whole name as userId"):
             shop("GET", "profiles")
         assert "revoked" in run("serve", "--data", tmp_path, "key", "shop", "--revoke")
         time.sleep(KEYS_S + 0.5)  # for so long a process remembers a key
