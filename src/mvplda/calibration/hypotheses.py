@@ -303,7 +303,7 @@ def with_outliers(logs: LogLikelihoods, outlier_probability: float) -> dict[Hypo
 def check_truth(truth: ArrayLike, n_trials: int, n_hypotheses: int) -> IntArray:
     """Return `truth` as an integer array; raise `DataError` if it is invalid.
 
-    Valid are indices below `n_hypotheses`, one per trial, with at least two different values.
+    It must have `n_trials` integers from 0 to `n_hypotheses` - 1, at least two of them distinct.
     """
     indices = np.asarray(truth)
     if indices.shape != (n_trials,) or indices.dtype.kind not in "iu":

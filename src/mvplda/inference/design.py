@@ -314,7 +314,7 @@ def _grams_pay(sums: Sums, leaf: int, solves: int) -> bool:
 
 
 def step_operations(design: Design, ranks: tuple[int, ...]) -> float:
-    """Estimate the floating-point operations of one EM iteration.
+    """Return an estimate of the number of floating-point operations of one EM iteration.
 
     design : design of the data
     ranks : rank of each view

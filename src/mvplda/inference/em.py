@@ -420,9 +420,9 @@ def moment_start(
 ) -> Parameters:
     """Return starting parameters from moments of the data.
 
-    Loadings come from the between-class scatter of each view, in the metric of the noise and after
-    subtraction of the scatter that the noise alone would cause. The noise comes from the remaining
-    variance.
+    Dimensions are divided by the standard deviation of the noise. There, the loadings of a view are
+    the main directions of the scatter of its class effects, minus the scatter that the noise alone
+    would cause. The noise is the variance within classes.
 
     sums : statistics of the data
     ranks : rank of each view

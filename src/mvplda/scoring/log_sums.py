@@ -1,10 +1,10 @@
 """Log-sums over assignments of classes, computed in cache-sized blocks: matrix products, then a log-sum-exp.
 
 The pair terms (log-ratios) of one assignment over two groups of profiles are one thin matrix
-product, [E, row, 1] [T, 1, column]'. E and T hold a row per profile and test; two more columns add
-the one-sided terms `row` and `column`. Matrices, lists of trials and searches for the best profiles
-evaluate the same sums, `LogRatios`, and differ only in how products are computed. All functions
-accept NumPy arrays and torch tensors.
+product, [E, row, 1] [T, 1, column]'. E has a row per profile and T a row per test; two more columns
+add the one-sided terms `row` and `column`. Matrices, lists of trials and searches for the best
+profiles evaluate the same sums, `LogRatios`, and differ only in how products are computed. All
+functions accept NumPy arrays and torch tensors.
 """
 
 # mypy: disable-error-code="no-any-return"
