@@ -309,7 +309,7 @@ def test_points_are_those_of_profiles_that_are_known_alike(deployed: Any) -> Non
     thresholds = [bundle.point(None, profiles.take([i])).threshold for i in range(7)]
     assert thresholds == [3.0, 3.0, 4.6, 4.6, 4.6, 3.0, 3.0]
     assert bundle.informed(None, profiles.take([2, 3])).known is None
-    with pytest.raises(ParameterError, match=r"name classes.*others do not"):
+    with pytest.raises(ParameterError, match=r"only some of the 7 profiles name"):
         bundle.point(None, profiles)
 
 
