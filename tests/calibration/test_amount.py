@@ -387,6 +387,18 @@ def test_kinds_and_corpora_of_near_matches_weigh_the_same() -> None:
         assert repeated.near_match_slopes_[name] == pytest.approx(slope, rel=0.02, abs=0.02)
 
 
+@pytest.mark.parametrize("kind", [np.int64, list])
+def test_near_matches_may_be_marked_by_numbers(kind: Any) -> None:
+    trials, near, is_near = draw_near_matches()
+    marks = is_near.tolist() if kind is list else is_near.astype(kind)
+    slopes = []
+    for mask in (is_near, marks):
+        calibrator = fitted(draw())
+        calibrator.fit_near_matches(trials["logs"], near, mask, corpora=trials["corpora"])
+        slopes.append(calibrator.near_match_slopes_)
+    assert slopes[1] == slopes[0]
+
+
 def test_a_file_without_coefficients_of_near_matches_uses_their_evidence_as_it_is(
     tmp_path: Path,
 ) -> None:

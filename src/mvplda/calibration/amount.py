@@ -173,7 +173,7 @@ class AmountCalibrator(Calibrator):
         self,
         logs: LogLikelihoods,
         near_matches: NearMatches,
-        is_near_match: BoolArray,
+        is_near_match: ArrayLike,
         *,
         corpora: ArrayLike,
         measures: Measures | None = None,
@@ -206,13 +206,14 @@ class AmountCalibrator(Calibrator):
         chosen = [NEAR_MATCH, LLR, *names]
         groups = as_array(corpora)
         weights = np.zeros(len(groups))
-        for kind in (is_near_match, ~is_near_match):
+        is_near = np.asarray(is_near_match, dtype=bool)
+        for kind in (is_near, ~is_near):
             _, codes, counts = np.unique(groups[kind], return_inverse=True, return_counts=True)
             weights[kind] = len(groups) / (counts[codes] * len(counts))
         regression = LogisticRegression(C=NEAR_MATCH_REGULARISATION, max_iter=1000)
         regression.fit(
             np.stack([columns[name] for name in chosen], axis=1),
-            ~is_near_match,
+            ~is_near,
             sample_weight=weights,
         )
         slopes = dict(zip(chosen, regression.coef_[0].tolist(), strict=True))
