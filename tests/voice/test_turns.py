@@ -70,6 +70,28 @@ def test_json_of_whisperx_is_divided_where_the_speaker_changes(tmp_path):
     ]
 
 
+def test_times_of_whisperx_that_are_null_count_as_missing(tmp_path):
+    words = [
+        {"word": "yes", "speaker": "A", "start": 1, "end": 2},
+        {"word": "5", "speaker": "A", "start": None, "end": None},
+        {"word": "no", "speaker": "B", "start": 3, "end": 4},
+    ]
+    segment = {"start": 1, "end": 4, "text": "yes 5 no", "words": words}
+    turns = read_turns(write(tmp_path / "call.json", {"segments": [segment]}))
+    assert turns == [Turn("call", 1, 2, "A", "yes 5"), Turn("call", 3, 4, "B", "no")]
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '[{"start": 1' + "0" * 400 + ', "end": 1}]'])
+def test_json_that_is_too_deep_or_too_large_is_refused(tmp_path, text):
+    path = tmp_path / "call.json"
+    path.write_text('{"segments": ' + text + "}")
+    with pytest.raises(FileFormatError, match="expected the JSON of"):
+        read_turns(path)
+    path.write_text('{"ann": ' + text.replace("{", '{"recording": "a", ') + "}")
+    with pytest.raises(FileFormatError, match="expected a JSON object"):
+        read_named_turns(path)
+
+
 def test_turns_of_whisperx_without_times_are_warned_of(tmp_path):
     words = [{"word": "Yes.", "speaker": "A"}, {"word": "No.", "speaker": "B"}]
     timed = [{**words[0], "start": 2.0, "end": 2.2}, words[1]]

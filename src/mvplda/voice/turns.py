@@ -43,6 +43,9 @@ class Turn(NamedTuple):
         return self.start < other.end and other.start < self.end
 
 
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError)
+"""Errors of JSON that has another form: the last two by deep nesting, and by times that are too large."""
+
 RTTM_OTHER_TYPES = (
     *("SEGMENT", "NOSCORE", "NO_RT_METADATA", "LEXEME", "NON-LEX", "NON-SPEECH"),
     *("FILLER", "EDIT", "IP", "SU", "CB", "A/P"),
@@ -100,7 +103,7 @@ def _read_json_turns(path: Path) -> list[Turn]:
             )
             for item in stretches
         ]
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except UNREADABLE:
         fail(
             path,
             'expected the JSON of pyannote.audio ({"diarization": [...]}) or of whisperX ({"segments": [...]}), with '
@@ -154,7 +157,8 @@ def _by_speaker(segment: Mapping[str, Any], untimed: list[str]) -> list[Mapping[
         if not turns or speaker != turns[-1]["speaker"]:
             turns.append({"speaker": speaker, "text": ""})
         turns[-1]["text"] += f" {word['word'].strip()}"
-        if "start" in word and "end" in word:
+        # some programs write null for the times of a word without any
+        if word.get("start") is not None and word.get("end") is not None:
             turns[-1].setdefault("start", word["start"])
             turns[-1]["end"] = word["end"]
     untimed += [turn["text"].strip() for turn in turns if "start" not in turn]
@@ -239,7 +243,7 @@ def read_named_turns(path: PathLike) -> tuple[list[Turn], set[str]]:
             _named_turn(turn, name) for name, entry in people.items() for turn in entry["turns"]
         ]
         agreed = {name for name, entry in people.items() if entry["consent"] is True}
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except UNREADABLE:
         fail(
             path,
             "expected a JSON object with the turns of each name, as the page of mvplda people saves it",
