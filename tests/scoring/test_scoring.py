@@ -426,7 +426,7 @@ def test_errors_say_what_is_wrong(rng):
         model.llr(profiles, X, priors={("a",): -1})
     with pytest.raises(ParameterError, match="positive weight to at least one"):
         model.llr(profiles, X, priors={("a",): 0, (): 0})
-    with pytest.raises(LabelError, match="must be a tuple of views"):
+    with pytest.raises(LabelError, match="must be a tuple of the views that are shared"):
         model.llr(profiles, X, priors={("a", "c"): 1})
     with pytest.raises(DataError, match="another model"):
         any_model({"a": 2, "b": 1}, seed=5).llr(profiles, X)
