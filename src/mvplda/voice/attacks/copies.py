@@ -35,13 +35,13 @@ def add_noise(sound: Sound, rng: Generator) -> Sound:
     return np.asarray(sound + 1e-3 * np.abs(sound).max() * rng.standard_normal(len(sound)))
 
 
-def change_speed(sound: Sound, rng: Generator, share: float) -> Sound:
-    """Play a recording (n,) at 1 - share or at 1 + share times its speed; its pitch changes too.
+def change_speed(sound: Sound, rng: Generator, change: float) -> Sound:
+    """Play a recording (n,) at 1 - change or at 1 + change times its speed; its pitch changes too.
 
     rng : draws whether the recording becomes slower or faster
-    share : relative change of the speed, such as 0.05
+    change : relative change of the speed, such as 0.05
     """
-    return resample(sound, RATE * rng.choice([1 - share, 1 + share]), RATE)
+    return resample(sound, RATE * rng.choice([1 - change, 1 + change]), RATE)
 
 
 def up_to_two_percent(sound: Sound, rng: Generator) -> Sound:
@@ -107,8 +107,8 @@ SINGLE_COPIES: Mapping[str, Attack] = {
         Attack("half the gain", "copy", half_gain),
         Attack("one sample dropped", "copy", drop_sample),
         Attack("noise at -60 dB", "copy", add_noise),
-        Attack("0.3 % speed", "copy", partial(change_speed, share=0.003), (), ("soxr",)),
-        Attack("1 % speed", "copy", partial(change_speed, share=0.01), (), ("soxr",)),
+        Attack("0.3 % speed", "copy", partial(change_speed, change=0.003), (), ("soxr",)),
+        Attack("1 % speed", "copy", partial(change_speed, change=0.01), (), ("soxr",)),
         Attack("band-pass", "copy", band_pass),
         Attack("telephone", "copy", telephone, (), ("soxr",)),
         Attack("Opus", "copy", opus, ("ffmpeg",)),
