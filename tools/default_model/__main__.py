@@ -88,7 +88,7 @@ def model(work: Path, output: Path | None, results: Path | None, workers: int | 
 
 
 def _evaluate(work: Path, corpus: str) -> list[Json]:
-    """Return the results on a corpus of models that never saw it; runs in a worker process.
+    """Return the results on a corpus, of models fitted without it; runs in a worker process.
 
     work : folder with the vectors of all corpora
     corpus : name of the corpus

@@ -112,8 +112,8 @@ def fit_model(
 def fit_matcher(vectors: LabelledVectors, corpora: Sequence[str]) -> PhraseMatcher:
     """Fit a phrase matcher to pairs of recordings in some corpora.
 
-    The recordings of a pair have the same phrase, near matches, or different phrases. At most
-    `MAX_PAIRS` pairs of each sort are drawn per domain.
+    The two recordings have the same phrase, nearly the same (near matches), or different phrases.
+    At most `MAX_PAIRS` pairs of each of the three are drawn per domain.
 
     vectors : vectors of all corpora
     corpora : names of the corpora to fit to
