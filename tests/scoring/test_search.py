@@ -209,3 +209,11 @@ def test_the_error_bound_is_of_the_vectors_that_the_index_has() -> None:
     assert index._largest_in_columns() is index._largest_in_columns()
     index.vectors = 3 * index.vectors
     np.testing.assert_allclose(index.error(queries), expected(), rtol=1e-12)
+
+
+def test_a_candidate_with_several_rows_is_returned_once() -> None:
+    model = fitted("multiview")
+    enrolled, tests = model.enrol(*people(5)), model.enrol(X[:4])
+    result = model.index(enrolled).rerank(enrolled, tests, np.array([[1, 1, 2, -1]] * 4), top=4)
+    np.testing.assert_array_equal(np.sort(result.profiles, axis=1), [[-1, -1, 1, 2]] * 4)
+    np.testing.assert_array_equal(result.profiles < 0, np.isinf(result.scores))

@@ -54,8 +54,8 @@ LLR the rows compute.
 class SearchResult(NamedTuple):
     """Best profiles of every test, best first.
 
-    profiles : (tests, top) numbers of the profiles
-    scores : (tests, top) their exact LLRs
+    profiles : (tests, top) numbers of the profiles; -1 where there were fewer candidates
+    scores : (tests, top) their exact LLRs; -inf where there were fewer candidates
     certified : (tests,) True if no other profile can have a higher LLR than those returned
     """
 
@@ -225,7 +225,8 @@ class SearchIndex:
         # a profile with several rows may be returned several times
         is_repeated = np.zeros(ordered.shape, dtype=bool)
         is_repeated[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
-        test, column = np.nonzero((ordered >= 0) & ~is_repeated)
+        ordered[is_repeated] = -1
+        test, column = np.nonzero(ordered >= 0)
         llrs = np.full(ordered.shape, -np.inf)
         if len(test):
             # only candidates are prepared for scoring: all profiles would take longer than the search
