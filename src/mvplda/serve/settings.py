@@ -51,7 +51,7 @@ class Settings(BaseSettings):
     demo: bool = False
     """Serve the DEMONSTRATION network, which must never decide about people."""
     workers: int = Field(default=1, ge=1, le=64)
-    """Number of worker processes."""
+    """Number of processes that answer requests."""
 
     # -- decisions
     far: float | None = Field(default=None, gt=0, lt=1)
