@@ -415,7 +415,8 @@ def stats_command(
     label_sources = unique_pairs("--labels", labels)
     if vector_files and not views and not labels:
         raise click.UsageError(
-            "the views are missing, whose classes are summed up: pass --view speaker, or --labels speaker=FILE"
+            "the views are missing: pass --view speaker, or --labels speaker=FILE, to choose the labels by which the "
+            "vectors are summed up"
         )
     refuse_unused(label_sources, base_columns(views))
     extractors = {path: sums.sources.get("extractor") for path, sums in statistics.items()}

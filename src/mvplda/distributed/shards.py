@@ -328,7 +328,7 @@ def read_shard(
             if source.numbers is not None and not labelled[name]:
                 raise LabelError(
                     f"{source.location}, the list of labels of view {name!r}, has none of the {vectors} ids of the "
-                    f"shard; its first id is {next(iter(source.numbers))!r}: check that the list belongs to this shard"
+                    f"shard; the list begins with {next(iter(source.numbers))!r}: pass the list of this shard"
                 )
     except (DataError, LabelError, FileFormatError) as error:
         raise error if path in str(error) else type(error)(f"{path}: {error}") from error
