@@ -215,7 +215,7 @@ def test_a_prior_is_kept_in_the_file(tmp_path):
         ({"views": {"speaker": 2, "phrase": None}}, "leave every rank None"),
         ({"prior": "flat"}, "prior must be one of"),
         ({"prior_strength": 1.5}, "got 1.5 for 'speaker'"),
-        ({"prior_strength": {"pose": 0.5}}, "no component 'pose'"),
+        ({"prior_strength": {"pose": 0.5}}, "a strength for .pose."),
         ({"prior_strength": "much"}, "got 'much'"),
         ({"noise_shrinkage": 0.1}, "cannot be combined with noise_shrinkage="),
     ],

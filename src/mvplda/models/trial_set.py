@@ -80,9 +80,11 @@ def check_trial_pairs(pairs: ArrayLike, n_enrol: int, n_test: int) -> IntArray:
             f"pairs must be integers (n, 2), row of a profile and row of a test; got {pairs.dtype} {pairs.shape}"
         )
     if pairs.min() < 0 or pairs[:, 0].max() >= n_enrol or pairs[:, 1].max() >= n_test:
+        is_outside = ((pairs < 0) | (pairs >= [n_enrol, n_test])).any(axis=1)
+        first = int(np.flatnonzero(is_outside)[0])
         raise DataError(
-            f"pairs must have numbers from 0 to {n_enrol - 1} (profile) and from 0 to {n_test - 1} (test); got "
-            f"{pairs.min(axis=0).tolist()} to {pairs.max(axis=0).tolist()}"
+            f"row {first} of pairs is {pairs[first].tolist()}, but profiles are numbered from 0 to "
+            f"{n_enrol - 1} and tests from 0 to {n_test - 1}"
         )
     return np.asarray(pairs, dtype=np.int64)
 
