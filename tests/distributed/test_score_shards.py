@@ -259,9 +259,12 @@ def test_the_commands_score_and_evaluate_shards(tmp_path: Path) -> None:
     [
         (("score", "m", "--test", "t", "-o", "x", "--workers", "2"), "{shard} in the name"),
         (("score", "m", "--test", "t", "-o", "x", "--trials", "a", "--trials", "b"), "{shard}"),
-        (("score", "m", "--test", "t", "-o", "{shard}.parquet", "--profiles", "p"), "neither"),
-        (("evaluate", "scores"), "pass --trials"),
-        (("evaluate", "a.parquet", "--report", "x.html"), "need --trials"),
+        (
+            ("score", "m", "--test", "t", "-o", "{shard}.parquet", "--profiles", "p"),
+            "not supported for shards",
+        ),
+        (("evaluate", "scores"), "list of trials with --trials"),
+        (("evaluate", "a.parquet", "--report", "x.html"), "--report needs a list"),
         (("evaluate", "a.parquet", "--trials", "t", "--workers", "2"), "leave out --trials"),
         (("evaluate", "a.parquet", "--enrol-phrases", "a", "--test-phrases", "b"), "speakers"),
         (("evaluate", "a.parquet", "--enrol-speakers", "a"), "needs --test-speakers"),
