@@ -2,11 +2,11 @@
 
 ``python -m benchmarks.studies.prompted_text DATA [-o results/prompted-text]``. DATA holds audiomnist/,
 speech_commands/, cvau/ and wuw/. Prompts are joined from recordings of single digits of AudioMNIST, of every second
-person, and of single commands of Speech Commands. The default model with which results/prompted-text was made was not
-trained on these people of AudioMNIST, but on those of Speech Commands. A person enrols three recordings of a phrase of
-joined words. Voices are compared as the service compares them, with the default model, deployed to the enrolled people.
-Replays are recordings of other words: other prompts, words in another order, one word replaced, pass-phrases of C-VAU
-and telephone calls of WUW. The decoder must be in the cache (``mvplda extractor get sounds --decoder``).
+person, and of single commands of Speech Commands. The default model was trained on the people of both. A person
+enrols three recordings of a phrase of joined words. Voices are compared as the service compares them, with the default
+model, deployed to the enrolled people. Replays are recordings of other words: other prompts, words in another order,
+one word replaced, pass-phrases of C-VAU and telephone calls of WUW. The decoder must be in the cache (``mvplda
+extractor get sounds --decoder``).
 """
 
 from __future__ import annotations
