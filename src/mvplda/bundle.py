@@ -295,8 +295,8 @@ class Bundle(BaseScorer, Estimator):
 
         Returns
         -------
-        log-likelihoods that allow for outliers, trials without information; their probability is
-            that of the calibration
+        log-likelihoods that allow for outliers; an outlier is a trial without information, and the calibration has
+            the probability of one
         log-likelihoods under the assumption that no trial is an outlier
         """
         calibrator = self.calibration(question)

@@ -230,7 +230,8 @@ def _check_component(component: Persistent, arrays: Tensors) -> None:
     for key, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise FileFormatError(
-                f"the array {key} of the {type(component).__name__} contains NaN or infinity"
+                f"the array {key} of the {type(component).__name__} contains NaN or infinity: the file is damaged; "
+                "save the object again, or restore a copy of the file"
             )
     component.check_state()
 

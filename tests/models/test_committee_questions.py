@@ -75,7 +75,7 @@ def test_known_classes_follow_their_profiles_into_lists_and_bands(monkeypatch):
         ({"experts": {"one": CosineScorer(views=["pose"])}}, "models no view of the committee"),
         ({"weights": {"one": -1.0}}, "a weight must be"),
         ({"weights": {"one": {"phrase": np.nan}}}, "a weight must be"),
-        ({"weights": {"one": {"room": 1.0}}}, "no weight for 'room'"),
+        ({"weights": {"one": {"room": 1.0}}}, "weights of the expert 'one' contain 'room'"),
         ({"weights": "learned"}, "weights must be"),
         ({"folds": 1}, "folds must be"),
         ({"folds": 2.5}, "folds must be"),

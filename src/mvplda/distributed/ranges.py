@@ -249,11 +249,12 @@ def add_range(
 def _files_of_range(
     job: RangeJob, shards: tuple[str, ...], number: int
 ) -> Iterator[tuple[str, str]]:
-    """Yield (path of the file of statistics, path of the shard) for each shard with vectors in one range.
+    """Yield (path of the statistics file, path of the shard) for each shard with vectors of one range of classes.
 
-    Raises `ParameterError` if a file is missing, or has changed since `split_shard` wrote it.
+    A range is a random part of the classes of the first view, which one job adds up. Raises `ParameterError` if a
+    file is missing, or has changed since `split_shard` wrote it.
 
-    number : number of the range
+    number : which range, counted from 0
     """
     for path in shards:
         base = job.split_path(path)

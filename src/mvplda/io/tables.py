@@ -78,7 +78,9 @@ Row = tuple[int, Column]
 def column_blocks(
     source: OnDisk, widths: Sequence[int], expected: str, commas: bool = False
 ) -> Iterator[Columns]:
-    """Yield blocks of the lines of a text file, split at blanks: the fields of each column, and line numbers.
+    """Read a text file of columns in blocks of lines; blanks separate fields.
+
+    Yields for each block of lines the fields of each column, and the numbers of the lines.
 
     widths : numbers of fields that a line may have; all lines must have the same number
     expected : description of a line, for errors

@@ -213,7 +213,7 @@ class Committee(BaseScorer, BaseEstimator):
         for term, weight in settings.items():
             if term not in terms:
                 raise ParameterError(
-                    f"expert {name!r} has no weight for {term!r}; expected {list(terms)}"
+                    f"the weights of the expert {name!r} contain {term!r}; expected weights of {list(terms)} only"
                 )
             if not (np.isfinite(weight) and weight >= 0):
                 raise ParameterError(

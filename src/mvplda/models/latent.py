@@ -274,10 +274,14 @@ class LatentScorer(BaseScorer, TransformerMixin):
             # after a fit, classes of vectors without a label follow the named classes
             count = max([*means.shape[:1], len(self.classes_[view])])
             fits = means.shape == (count, rank) and covariances.shape == (count, rank, rank)
-            if not fits or not (np.isfinite(means).all() and np.isfinite(covariances).all()):
+            if not fits:
                 raise DataError(
-                    f"class_means_ and class_covariances_ of view {view!r} must be finite and of shapes "
-                    f"({count}, {rank}) and ({count}, {rank}, {rank}); got {means.shape} and {covariances.shape}"
+                    f"class_means_ and class_covariances_ of view {view!r} must have the shapes ({count}, {rank}) and "
+                    f"({count}, {rank}, {rank}); got {means.shape} and {covariances.shape}"
+                )
+            if not (np.isfinite(means).all() and np.isfinite(covariances).all()):
+                raise DataError(
+                    f"class_means_ and class_covariances_ of view {view!r} must be finite; got NaN or infinity"
                 )
             # class means are those of standard normal latents
             if np.abs(means).max(initial=0.0) > MAX_CLASS_MEAN:

@@ -56,9 +56,9 @@ def compare(
     enrol, test : Profiles, or arrays of single vectors
     question : the question
     dtype : float32 or float64, type of the scores
-    scoring : "exact" or "paper"
-    every : compare all possible hypotheses, weighted by their priors, instead of those for and
-        against the question
+    scoring : "exact", or "paper" for the formula of arXiv 1704.06061
+    every : return a log-likelihood for each possible hypothesis, weighted by its prior, instead of one ratio between
+        the hypotheses for and those against the question
 
     Raises
     ------

@@ -364,7 +364,7 @@ def possible_assignments(
         raise ParameterError(
             f"a trial has {n_assignments:.0f} possible assignments of the test's classes to enrolled classes; the "
             f"limit is {MAX_ASSIGNMENTS}. Pass fewer labelled vectors per profile, or leave the labelled view out of "
-            "same=, so that its labels count as facts"
+            "same=: its labels are then taken as known, and not averaged over"
         )
 
     counts: Counter[ClassMatches] = Counter()

@@ -84,12 +84,14 @@ def _log_sum_rows(values: AnyArray) -> AnyArray:
 
 @dataclass(frozen=True)
 class TermProduct:
-    """Sum of pair terms (log-ratios) of P profiles and T tests as a matrix product, left @ right'.
+    """Sum of pair terms (log-ratios) of P profiles and T tests as a matrix product, left @ right', (P, T).
 
-    left : (P, width) factor of the profiles, with their one-sided terms
-    right : (T, width) factor of the tests, with their one-sided terms
-    offsets : log-sum to add if several assignments of classes share the product; None: there is one
-        assignment
+    A term that depends on the profile alone, or on the test alone, is a further column of its factor.
+
+    left : (P, width) factor of the profiles
+    right : (T, width) factor of the tests
+    offsets : if several assignments of the test's classes to enrolled classes have the same product: the log of the
+        sum of their weights, which is added to the product; None: there is one assignment
     """
 
     left: AnyArray

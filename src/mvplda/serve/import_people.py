@@ -137,7 +137,8 @@ def import_people(
     if (book.extractor or None) != (expected or None):
         raise DataError(
             f"the profiles in {book.path} are vectors of the extractor {book.extractor or '(unknown)'}; the service "
-            f"uses {expected or '(unknown)'}: serve the model of the same setup"
+            f"uses {expected or '(unknown)'}: serve the model with which these profiles were made, or enrol the people "
+            "again"
         )
     report = ImportReport()
     people = people_of(book, vectors, phrase)

@@ -213,7 +213,7 @@ class Service:
         self._run(self.index.warm)
 
     def mark_damaged(self) -> None:
-        """Mark the profiles that `Templates.damage` noted in the database, so that all processes leave them out.
+        """Mark in the database the profiles that `Templates.damage` lists, so that all processes leave them out.
 
         Marks that cannot be stored now, because a row is locked or the database fails, are stored by a later call.
         """

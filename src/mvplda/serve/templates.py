@@ -136,7 +136,8 @@ class Templates:
 
         Profiles and tests are rotated by the same matrix, so that their inner products stay the same.
 
-        mark : mark of the master key that determines the matrix; None: the first key of the process
+        mark : identifier of the master key from which the matrix is derived; None: the first of the master keys with
+            which this process was started
         """
         master = self.vault.masters.first if mark is None else self.vault.masters.find(mark)
         if master is None:

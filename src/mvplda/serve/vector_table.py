@@ -141,7 +141,7 @@ class VectorTable:
     def scores(
         self, test: Integers, candidates: Sequence[str] | None = None, count: int = 20
     ) -> Scores:
-        """Search for the voice of a test.
+        """Compare the voice of a test with profiles, and return the LLRs and the best profiles.
 
         Parameters
         ----------
@@ -151,7 +151,9 @@ class VectorTable:
 
         Returns
         -------
-        the adapted model; the ids of the best profiles; and LLRs of all profiles, those of the best ones first
+        the model, adapted to the domain of the enrolled people, with which the LLRs were computed; the ids of the
+            `count` best profiles, the best first; the LLRs of all searched profiles, first those of the returned ids
+            in the same order, then the others in no fixed order
         """
         conflicts = 0
         scores = None

@@ -129,7 +129,7 @@ def _speaker(item: Mapping[str, Any]) -> str | None:
     """
     speaker = item.get("speaker")
     if speaker is not None and not isinstance(speaker, (str, int)):
-        raise TypeError("expected a name or a number")
+        raise TypeError(f"the speaker of a turn must be a name or a number; got {speaker!r}")
     return None if speaker is None else str(speaker) or None
 
 

@@ -98,8 +98,9 @@ def folder(
 
 
 def read_listing(root: PathLike, pattern: str) -> Listing:
-    """List the utterances of a table, or of a folder: those of its ``index.csv``, or else of its sound files.
+    """List the utterances of a corpus.
 
+    root : table (.csv), or folder; of a folder, its ``index.csv`` is read, or else its sound files are listed
     pattern : pattern of the sound files' names, such as ``{speaker}/{phrase}/*``
     """
     index = Path(root)

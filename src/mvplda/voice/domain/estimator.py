@@ -284,7 +284,10 @@ class DomainPLDA(Deployable, BaseScorer, Estimator):
         return delta if self._is_first_view(name) else min(delta, MAX_UNNAMED_VARIANCE)
 
     def _is_first_view(self, name: str) -> bool:
-        """Return whether the block `name` (the columns of one extractor) models the first view, that of profiles."""
+        """Return whether the block `name` (the columns of one extractor) models the first view.
+
+        A profile has one class of the first view, such as its speaker.
+        """
         return self.blocks[name][1] == next(iter(self.views_))
 
     # -- evidence and the domain -----------------------------------------------

@@ -89,13 +89,16 @@ class Block(NamedTuple):
 class EnrolledCells:
     """Enrolled cells from which a recording domain is estimated; a cell is, for example, one speaker with one phrase.
 
+    C is the number of cells, and D the dimension of their vectors.
+
     means : (C, D) mean of the recordings of each cell
     weights : (C,) number of recordings of each cell
     views : views of the model
     same : {view: (C, C) mask of the pairs of cells with the same class}, for views with labels
     names : {view: names of its classes}, for views whose classes have names
     codes : {view: (C,) number of each cell's class, -1 if its label is missing}
-    target_classes : numbers of the classes to estimate; cells of other classes serve only to estimate the domain;
+    target_classes : numbers of the classes to estimate, in the view that is asked for; other cells only serve to
+        estimate the domain;
         None: all classes
     """
 

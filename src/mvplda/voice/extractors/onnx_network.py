@@ -198,7 +198,7 @@ class OnnxNetwork:
         try:
             basis: Frames = np.load(file, allow_pickle=False).astype(np.float32)
             if basis.ndim != 2 or len(basis) != rows:
-                raise ValueError(f"it has the shape {basis.shape}")
+                raise ValueError(f"the matrix in the file has the shape {basis.shape}")
         except (OSError, ValueError, EOFError) as error:
             raise FileFormatError(
                 f"{file}: expected a NumPy file (.npy) of a matrix with {rows} rows, the basis of {self.path.name}; "
