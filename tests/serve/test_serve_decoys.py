@@ -135,7 +135,7 @@ def test_a_challenge_needs_one_name(bench: Bench) -> None:
     for body in ({}, {"userId": "ann", "profileId": "0" * 32}):
         answer = bench.calls("POST", "/v1/challenges", json=body)
         assert answer.status_code == 422
-        assert "either a profileId or a userId" in answer.json()["detail"]
+        assert "expected either profileId or userId" in answer.json()["detail"]
 
 
 def test_an_id_without_a_decoy_is_unknown(bench: Bench) -> None:
