@@ -230,7 +230,7 @@ def test_vectors_of_another_extractor_are_refused(folder):
         "score", "one.safetensors", "--test", "two.npz", "--trials", "one-trials", folder=folder
     )
     assert done.returncode == 1
-    assert "is 'net-2', that of the model 'net-1'" in done.stderr
+    assert "is 'net-2', and that of the model is 'net-1'" in done.stderr
     done = ok(
         "score", "one.safetensors", "--test", "train.scp", "--trials", "one-trials", folder=folder
     )

@@ -556,7 +556,9 @@ def test_a_key_is_asked_for_where_the_server_wants_one(door: Door, service: Any)
         door.page.wait_for_selector("text=requires an API key", state="detached")
         door.page.wait_for_selector("main h1 >> text=Who are you?")
         door.page.goto(f"{address}/#/operator")
-        door.page.wait_for_selector("text=this call needs a key")  # and nothing more
+        door.page.wait_for_selector(
+            "text=this call needs an API key of the role"
+        )  # and nothing more
 
 
 def test_drift_is_the_statistic_of_mann_and_whitney(door: Door) -> None:
