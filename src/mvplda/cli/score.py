@@ -165,7 +165,7 @@ def score_command(
     _score_to_file(output, system, sides, question)
 
 
-class Sides(NamedTuple):
+class ScoredSides(NamedTuple):
     """Both sides of the trials to score.
 
     enrolled : profiles of the models
@@ -185,7 +185,7 @@ def _read_sides(
     models: str | None,
     profiles: str | None,
     list_path: str | None,
-) -> Sides:
+) -> ScoredSides:
     """Return the trials to score, and the profiles of the models and tests that occur in them.
 
     tests, enrol, models, profiles : paths from the options of `mvplda score` with these names
@@ -205,7 +205,7 @@ def _read_sides(
         listed = all_pairs(enrolled, test_set)
     enrolled = enrolled.select(listed.enrol.names)
     tested = system.enrol(test_set.select(listed.test.names).X)
-    return Sides(enrolled, tested, listed)
+    return ScoredSides(enrolled, tested, listed)
 
 
 def _known_classes(system: Bundle, known: tuple[str, str], models: Names) -> dict[str, Names]:
@@ -218,7 +218,7 @@ def _known_classes(system: Bundle, known: tuple[str, str], models: Names) -> dic
     return {view: read_claims(view, path, models, system.fitted_scorer.known_names(view))}
 
 
-def _score_to_file(output: str, system: Bundle, sides: Sides, question: Question) -> None:
+def _score_to_file(output: str, system: Bundle, sides: ScoredSides, question: Question) -> None:
     """Score the trials, and write the scores to a file, or to standard output if `output` is ``-``."""
     from ..distributed.scoring import score_trials
     from ..io.trials import Scores, write_scores
