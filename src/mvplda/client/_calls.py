@@ -102,7 +102,7 @@ def once(headers: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**(headers or {}), "Idempotency-Key": secrets.token_urlsafe(18)}
 
 
-def given(**fields: Any) -> dict[str, Any]:
+def given(**fields: object) -> dict[str, Any]:
     """Return the arguments that are not None, as {name: value}."""
     return {name: value for name, value in fields.items() if value is not None}
 

@@ -19,7 +19,7 @@ from ._replies import (
     SpeakerIdentification,
     VerificationDecision,
 )
-from ._streams import Blocks, OnLook, StreamCall, run, run_async
+from ._streams import Blocks, OnLook, StreamCall, send_stream, send_stream_async
 
 if TYPE_CHECKING:
     import httpx
@@ -319,15 +319,18 @@ class Client(_Base):
         ServiceError : if the service refuses the stream, for example because the profile is locked
         NoAnswerError : if the connection breaks off, and the service has no decision about the stream
         """
-        fields = {
-            "rate": rate,
-            "phrase": phrase,
-            "challengeId": challenge_id,
-            "far": far,
-            "early": str(early).lower(),
-        }
-        call = StreamCall.of(self._options, self._retries, profile_id, on_look, **fields)
-        return run(call, blocks)
+        call = StreamCall.of(
+            self._options,
+            self._retries,
+            profile_id,
+            on_look,
+            rate=rate,
+            phrase=phrase,
+            challenge_id=challenge_id,
+            far=far,
+            early=early,
+        )
+        return send_stream(call, blocks)
 
     def identify(
         self,
@@ -680,15 +683,18 @@ class AsyncClient(_Base):
         ServiceError : if the service refuses the stream, for example because the profile is locked
         NoAnswerError : if the connection breaks off, and the service has no decision about the stream
         """
-        fields = {
-            "rate": rate,
-            "phrase": phrase,
-            "challengeId": challenge_id,
-            "far": far,
-            "early": str(early).lower(),
-        }
-        call = StreamCall.of(self._options, self._retries, profile_id, on_look, **fields)
-        return await run_async(call, blocks)
+        call = StreamCall.of(
+            self._options,
+            self._retries,
+            profile_id,
+            on_look,
+            rate=rate,
+            phrase=phrase,
+            challenge_id=challenge_id,
+            far=far,
+            early=early,
+        )
+        return await send_stream_async(call, blocks)
 
     async def identify(
         self,

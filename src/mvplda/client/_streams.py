@@ -80,7 +80,12 @@ class StreamCall:
         retries: RetryPolicy,
         profile_id: str,
         on_look: OnLook | None,
-        **fields: Any,
+        *,
+        rate: int,
+        phrase: str | None,
+        challenge_id: str | None,
+        far: float | None,
+        early: bool,
     ) -> StreamCall:
         """Return the request for a stream about a profile, built from the settings of a client.
 
@@ -89,10 +94,14 @@ class StreamCall:
         options : options of the client's httpx client: ``base_url``, ``headers`` and ``timeout`` are used
         retries, on_look : see the class
         profile_id : id of the claimed profile
-        fields : fields of the query, such as ``rate``; those that are None are left out
+        rate, phrase, challenge_id, far, early : fields of the query, see `Client.verify_stream`; those that are
+            None are left out
         """
         base = "ws" + options["base_url"].removeprefix("http")
-        query = urlencode(given(**fields))
+        fields = given(
+            rate=rate, phrase=phrase, challengeId=challenge_id, far=far, early=str(early).lower()
+        )
+        query = urlencode(fields)
         url = f"{base}profiles/{profile_id}/stream?{query}"
         return cls(url, once(options["headers"]), options["timeout"], retries, on_look)
 
@@ -148,7 +157,7 @@ def refusal(error: Any) -> ServiceError:
     return error_of(response.status_code, response.headers, response.body or b"")
 
 
-def run(call: StreamCall, blocks: Blocks) -> VerificationDecision:
+def send_stream(call: StreamCall, blocks: Blocks) -> VerificationDecision:
     """Send blocks of sound until the service decides or they end, and return the decision of the service.
 
     Raises
@@ -224,8 +233,8 @@ def _stored_decision(call: StreamCall, error: Exception) -> VerificationDecision
             error = again
 
 
-async def run_async(call: StreamCall, blocks: Blocks) -> VerificationDecision:
-    """Send blocks of sound, like `run`, but let other tasks of the event loop run meanwhile.
+async def send_stream_async(call: StreamCall, blocks: Blocks) -> VerificationDecision:
+    """Send blocks of sound, like `send_stream`, but let other tasks of the event loop run meanwhile.
 
     `blocks` may be an iterable or an asynchronous iterable.
     """
