@@ -71,9 +71,18 @@ def _load(npm: str, folder: Path) -> Path:
             "package elsewhere and pass its folder: --runtime FOLDER"
         )
     with tarfile.open(archives[0]) as archive:
-        members = [archive.getmember(f"package/dist/{name}") for name in FILES]
-        archive.extractall(folder, members, filter="data")
-    return folder / "package" / "dist"
+        dist = folder / "package" / "dist"
+        dist.mkdir(parents=True)
+        for name in FILES:
+            # extractall is only safe with a filter, which Python before 3.11.4 does not have
+            content = archive.extractfile(f"package/dist/{name}")
+            if content is None:
+                raise FetchError(
+                    f"the archive of {PACKAGE} {VERSION} has no regular file package/dist/{name}. Unpack the package "
+                    "elsewhere and pass its folder: --runtime FOLDER"
+                )
+            (dist / name).write_bytes(content.read())
+    return dist
 
 
 def _dist_of(folder: Path) -> Path:
